@@ -23,13 +23,7 @@ import time
 from typing import Any
 
 from trt_ros import errors
-from trt_ros.errors import (
-    BackendError,
-    MemoryLimitError,
-    ModelError,
-    TimeLimitError,
-    TrtRosError,
-)
+from trt_ros.errors import BackendError, MemoryLimitError, ModelError, TimeLimitError, TrtRosError
 from trt_ros.progress import Reporter
 
 MAX_RESULT_NBYTES = 256 << 20  # As JSON; a model of 50 MB of metadata has 50 MB.

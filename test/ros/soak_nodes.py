@@ -25,9 +25,9 @@ from trt_ros.nodes.detector import DetectorNode
 from trt_ros.ros import diagnostics
 from trt_ros.ros.dds.transport import serialized_publish
 from trt_ros.ros.diagnostics import CountingNode
-from trt_ros.ros.dropping import Dropping
 from trt_ros.ros.lifecycle import NodeParameters
 from trt_ros.ros.parameters import param
+from trt_ros.ros.topic import Dropping
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import ENCODINGS
 

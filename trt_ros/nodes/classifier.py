@@ -32,14 +32,9 @@ class ClassificationParameters:
     )
 
 
-# Fields come in the reverse order of the bases.
 @dataclass(frozen=True)
 class ClassifierParameters(
-    InferenceParameters,
-    RegionOptions,
-    ClassIdParameters,
-    ClassificationParameters,
-    LabeledOptions,
+    InferenceParameters, RegionOptions, ClassIdParameters, ClassificationParameters, LabeledOptions
 ):
     """Parameters of the classifier node, which are also the options of its pipeline."""
 

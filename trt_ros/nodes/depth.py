@@ -88,7 +88,6 @@ class PointParameters:
     )
 
 
-# Fields come in the reverse order of the bases.
 @dataclass(frozen=True)
 class DepthParameters(InferenceParameters, PointParameters, DepthKindParameters, PipelineOptions):
     """Parameters of the depth node, which are also the options of its pipeline."""
@@ -314,12 +313,7 @@ def _to_disparity(
     return DisparityImage(
         header=header,
         image=Image(
-            header=header,
-            height=height,
-            width=width,
-            encoding='32FC1',
-            step=4 * width,
-            data=data,
+            header=header, height=height, width=width, encoding='32FC1', step=4 * width, data=data
         ),
         f=focal,
         t=baseline,

@@ -41,7 +41,6 @@ SIZE_ERROR, YAW_VARIANCE, ANY_TURN_VARIANCE = 0.05, 0.05**2, np.pi**2 / 3
 DETECTIONS, DEPTH, INSTANCES = 'detections', 'depth_image', 'instances'
 
 
-# Fields come in the reverse order of the bases.
 @dataclass(frozen=True)
 class Detections3DParameters(NodeParameters, SynchronizationParameters, InputParameters):
     """Parameters of the detections_3d node."""
@@ -214,9 +213,7 @@ class Detections3DNode(CountingNode):
         objects, clouds = located.objects, []
         for index in chosen.tolist():
             points = located.scene.points(
-                objects.boxes[index],
-                int(objects.indices[index]),
-                located.boxes.ranges[index],
+                objects.boxes[index], int(objects.indices[index]), located.boxes.ranges[index]
             )
             clouds.append(located.transform.apply(points) if located.transform else points)
         sizes = [len(cloud) for cloud in clouds]

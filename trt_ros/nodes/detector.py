@@ -26,14 +26,9 @@ if TYPE_CHECKING:
     from trt_ros.tracking.tracker import Tracker
 
 
-# Fields come in the reverse order of the bases.
 @dataclass(frozen=True)
 class DetectorParameters(
-    InferenceParameters,
-    TrackingParameters,
-    ClassIdParameters,
-    ThresholdOptions,
-    TiledOptions,
+    InferenceParameters, TrackingParameters, ClassIdParameters, ThresholdOptions, TiledOptions
 ):
     """Parameters of the detector node, which are also the options of its pipeline."""
 

@@ -12,7 +12,6 @@ from trt_ros.runtime.options import PipelineOptions
 from trt_ros.vision.frame import Frame
 
 
-# Fields come in the reverse order of the bases.
 @dataclass(frozen=True)
 class EnhancerParameters(InferenceParameters, PipelineOptions):
     """Parameters of the enhancer node, which are also the options of its pipeline."""

@@ -15,11 +15,11 @@ from trt_ros.ros.camera_info import camera_info_for, camera_info_topic, load_cal
 from trt_ros.ros.codecs.images import transport_topic
 from trt_ros.ros.dds.transport import should_publish
 from trt_ros.ros.diagnostics import CountingNode
-from trt_ros.ros.dropping import Dropping
 from trt_ros.ros.lifecycle import NodeParameters
 from trt_ros.ros.messages import ImageSender
 from trt_ros.ros.parameters import param, with_default
 from trt_ros.ros.sources import open_source
+from trt_ros.ros.topic import Dropping
 from trt_ros.ros.worker import MAX_WAIT_SECONDS
 from trt_ros.vision.pixel_limit import PixelLimit
 

@@ -200,8 +200,7 @@ class InferenceNode(CountingNode):
         names = [resolve_topic(self, topic, 'image_topics') for topic in topics]
         if len(set(names)) < len(names):
             raise ParameterError(
-                f'image_topics has duplicates: {", ".join(names)}.',
-                remedy='List each topic once.',
+                f'image_topics has duplicates: {", ".join(names)}.', remedy='List each topic once.'
             )
         prefixes = [f'{topic.strip("~/")}/' for topic in topics]
         if len(set(prefixes)) < len(prefixes):
@@ -222,10 +221,7 @@ class InferenceNode(CountingNode):
             parameters.describe_synchronization()  # Raises before a long build.
         pipeline = self._pipeline = self.while_configured.own(
             self._open_pipeline(
-                options,
-                on_progress=self.report,
-                cancelled=self.cancelled,
-                batch=self.batch_size(),
+                options, on_progress=self.report, cancelled=self.cancelled, batch=self.batch_size()
             )
         )
         device = pipeline.device

@@ -33,7 +33,6 @@ from trt_ros.vision.boxes_3d import box_corners
 from trt_ros.vision.frame import Frame
 
 
-# Fields come in the reverse order of the bases.
 @dataclass(frozen=True)
 class OverlayParameters(
     NodeParameters, SynchronizationParameters, DrawingParameters, ImageInputParameters

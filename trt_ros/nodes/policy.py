@@ -46,7 +46,6 @@ from trt_ros.runtime.options import PipelineOptions
 from trt_ros.tensors import is_finite
 
 
-# Fields come in the reverse order of the bases.
 @dataclass(frozen=True)
 class PolicyParameters(InferenceParameters, CommandParameters, PipelineOptions):
     """Parameters of the policy node, which are also the options of its pipeline."""

@@ -38,7 +38,6 @@ class KeypointParameters:
     )
 
 
-# Fields come in the reverse order of the bases.
 @dataclass(frozen=True)
 class PoseParameters(
     InferenceParameters,

@@ -26,14 +26,10 @@ class MaskParameters:
     """Parameters of the overlay image."""
 
     overlay_opacity: float = param(
-        0.5,
-        'Opacity of the mask colors in ~/overlay.',
-        between=(0.0, 1.0),
-        mutable=True,
+        0.5, 'Opacity of the mask colors in ~/overlay.', between=(0.0, 1.0), mutable=True
     )
 
 
-# Fields come in the reverse order of the bases.
 @dataclass(frozen=True)
 class SegmenterParameters(
     InferenceParameters,

@@ -37,7 +37,6 @@ class TensorInputParameters:
     )
 
 
-# Fields come in the reverse order of the bases.
 @dataclass(frozen=True)
 class TensorParameters(InferenceParameters, RegionOptions, TensorInputParameters, PipelineOptions):
     """Parameters of the tensor node, which are also the options of its pipeline."""

@@ -42,16 +42,12 @@ DETECTIONS, TENSORS = 'detections', 'tensors'
 MAX_CAMERAS = 32  # Trackers kept: those of the frame_ids received last.
 
 
-# Fields come in the reverse order of the bases.
 @dataclass(frozen=True)
 class TrackerParameters(NodeParameters, TrackingParameters):
     """Parameters of the tracker node."""
 
     score_threshold: float = param(
-        0.25,
-        'Minimum score of a detection that starts a track.',
-        between=(0.0, 1.0),
-        mutable=True,
+        0.25, 'Minimum score of a detection that starts a track.', between=(0.0, 1.0), mutable=True
     )
     use_appearance: bool = param(
         False,
@@ -139,10 +135,7 @@ class TrackerNode(CountingNode):
             )
         self._topics = tuple(
             Topic(
-                self,
-                name,
-                DetectionCodec(self, name, Detection3DArray),
-                FrameCounts(self._counts),
+                self, name, DetectionCodec(self, name, Detection3DArray), FrameCounts(self._counts)
             )
             for name in names
         )
@@ -163,10 +156,7 @@ class TrackerNode(CountingNode):
             return
         self._sets = self.while_active.own(
             MessageSets[np.ndarray](
-                self,
-                self._topics,
-                self._on_set,
-                queue_size=self.parameters.qos_depth,
+                self, self._topics, self._on_set, queue_size=self.parameters.qos_depth
             )
         )
         for index, topic in enumerate(self._topics):

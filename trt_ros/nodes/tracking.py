@@ -54,9 +54,7 @@ class TrackingParameters:
         mutable=True,
     )
     track_across_classes: bool = param(
-        False,
-        'Whether a track may continue with a detection of another class.',
-        mutable=True,
+        False, 'Whether a track may continue with a detection of another class.', mutable=True
     )
     publish_lost_tracks: bool = param(
         False,

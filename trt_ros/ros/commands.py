@@ -192,10 +192,7 @@ class JointCommand(Command):
     name: ClassVar[str] = 'JointCommand'
 
     def __init__(
-        self,
-        *args: Any,
-        damping: float = 0.0,
-        gains: Mapping[str, np.ndarray] | None = None,
+        self, *args: Any, damping: float = 0.0, gains: Mapping[str, np.ndarray] | None = None
     ) -> None:
         remedy = 'Install isaac_ros_deploy_interfaces of Isaac ROS and source its workspace, or '
         remedy += 'set output to joint_trajectory or multi_array.'

@@ -64,9 +64,7 @@ class FrameReader:
 
 
 def to_frame(
-    image: ImageView | EncodedView,
-    jpegs_on_gpu: bool = False,
-    max_pixels: int = MAX_IMAGE_PIXELS,
+    image: ImageView | EncodedView, jpegs_on_gpu: bool = False, max_pixels: int = MAX_IMAGE_PIXELS
 ) -> Frame:
     """
     Convert an image message to a frame; a raw one without copying its pixels.
@@ -177,8 +175,7 @@ def _pixels_of(image: EncodedView) -> np.ndarray:
         pixels = cv2.imdecode(encoded, cv2.IMREAD_UNCHANGED)
     if pixels is None:
         raise BadFrameError(
-            'undecodable image',
-            f'Cannot decode {encoded.size} bytes of format {image.format!r}.',
+            'undecodable image', f'Cannot decode {encoded.size} bytes of format {image.format!r}.'
         )
     return pixels
 

@@ -9,10 +9,9 @@ from rclpy.duration import Duration
 
 from trt_ros.profiling import mark
 from trt_ros.ros.codecs.codec import Stamp
-from trt_ros.ros.dropping import Dropping
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.sync import AHEAD, DUPLICATE, JUMPED, LATE, NO_PARTNER, TOO_OLD, Matcher, Sampler
-from trt_ros.ros.topic import Topic
+from trt_ros.ros.topic import Dropping, Topic
 from trt_ros.ros.worker import RESET, STOPPED
 
 T = TypeVar('T')

@@ -16,12 +16,11 @@ from trt_ros.ros.dds.memory import pool_memory_of
 from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.diagnostics import QUEUE_AGE, FrameCounts, LatencyMeter
-from trt_ros.ros.dropping import Dropping
 from trt_ros.ros.following import InputSubscription, wait_for_input
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.message_sets import MessageSets
 from trt_ros.ros.ticks import Ticks
-from trt_ros.ros.topic import Topic
+from trt_ros.ros.topic import Dropping, Topic
 from trt_ros.ros.worker import REPLACED, RESET, UNWANTED, FairWorker
 
 #: The stamp on arrival, if it was read, and the function that reads the content.

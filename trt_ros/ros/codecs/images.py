@@ -12,12 +12,7 @@ from sensor_msgs.msg import CompressedImage, Image
 
 from trt_ros.errors import ParameterError
 from trt_ros.ros.codecs.codec import Codec, Content, Stamp
-from trt_ros.ros.dds.cdr import (
-    EncodedView,
-    ImageView,
-    read_compressed_image,
-    read_image,
-)
+from trt_ros.ros.dds.cdr import EncodedView, ImageView, read_compressed_image, read_image
 from trt_ros.ros.frames import VIDEO_READERS, to_frame
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.message_types import message_class

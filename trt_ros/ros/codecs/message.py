@@ -12,12 +12,7 @@ from trt_ros.errors import BadFrameError, ParameterError, TensorMismatchError, m
 from trt_ros.model.feeds.base import Binding
 from trt_ros.model.feeds.message import GRAVITY, MESSAGES, TYPE, parse_fields
 from trt_ros.ros.codecs.codec import Codec, Content
-from trt_ros.ros.codecs.message_layout import (
-    Alike,
-    FieldPart,
-    MessageLayout,
-    projected_gravity,
-)
+from trt_ros.ros.codecs.message_layout import Alike, FieldPart, MessageLayout, projected_gravity
 from trt_ros.ros.dds.cdr import Fields
 from trt_ros.ros.message_types import message_class
 from trt_ros.tensors import TensorSpec

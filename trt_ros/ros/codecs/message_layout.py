@@ -1,6 +1,7 @@
 """Numbers of serialized messages of any type, by the names of their fields."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 import re
 import struct
 from typing import Any, NamedTuple
@@ -56,22 +57,17 @@ def _blocks(kind: Any, prefix: str = '') -> Iterator[Block]:
                 yield from _blocks(nested, f'{each}.')
 
 
-def _joined(blocks: Iterator[Block]) -> Iterator[Block]:
+def _joined(blocks: Sequence[Block]) -> Iterator[Block]:
     """Join neighboring numbers of one type."""
-    last: Block | None = None
-    for block in blocks:
-        if (
-            last is not None
-            and last.dtype == block.dtype != _TEXT
-            and not (last.is_sequence or block.is_sequence)
-        ):
-            last = Block(last.dtype, last.paths + block.paths)
-            continue
-        if last is not None:
-            yield last
-        last = block
-    if last is not None:
-        yield last
+
+    def kind(index: int) -> tuple[str, int]:
+        dtype, _, is_sequence = blocks[index]
+        return dtype, index if is_sequence or dtype == _TEXT else -1
+
+    for _, group in groupby(range(len(blocks)), kind):
+        first, *others = group
+        paths = [path for index in (first, *others) for path in blocks[index].paths]
+        yield blocks[first]._replace(paths=tuple(paths))
 
 
 class FieldPart(NamedTuple):
@@ -134,7 +130,7 @@ class MessageLayout:
         blocks = list(_blocks(kind))
         if self.has_header:
             del blocks[:3]  # Seconds, nanoseconds, frame.
-        self._blocks = list(_joined(iter(blocks)))
+        self._blocks = list(_joined(blocks))
         self._is_whole = all(block.dtype for block in self._blocks)
         self._type = kind.__name__
         self._paths = [

@@ -126,17 +126,13 @@ class IntraProcessBuffer:
                 self._wake()
         return is_matched
 
-    def take(self) -> np.ndarray | None:
-        """Return the oldest waiting message and remove it; None if there is none."""
-        with self._lock:
-            return self._waiting.popleft() if self._waiting else None
-
     def take_all(self, stopping: threading.Event) -> Iterator[np.ndarray]:
         """Yield the waiting messages, up to the queue depth: more can arrive at any time."""
         for _ in range(self._waiting.maxlen or 0):
-            message = None if stopping.is_set() else self.take()
-            if message is None:
-                return
+            with self._lock:
+                if stopping.is_set() or not self._waiting:
+                    return
+                message = self._waiting.popleft()
             yield message
             del message
 
