@@ -75,23 +75,13 @@ class ComponentManager(Node):
             'be configured or activated.',
         )
         anytime = ReentrantCallbackGroup()
-        self.create_service(
-            LoadNode,
-            '~/_container/load_node',
-            self._on_worker(self._load),
-            qos_profile=REQUESTS,
-            callback_group=anytime,
-        )
-        self.create_service(
-            UnloadNode,
-            '~/_container/unload_node',
-            self._on_worker(self._unload),
-            qos_profile=REQUESTS,
-            callback_group=anytime,
-        )
-        self.create_service(
-            ListNodes, '~/_container/list_nodes', self._list, callback_group=anytime
-        )
+        for kind, name, answer in (
+            (LoadNode, 'load_node', self._on_worker(self._load)),
+            (UnloadNode, 'unload_node', self._on_worker(self._unload)),
+            (ListNodes, 'list_nodes', self._list),
+        ):
+            topic = f'~/_container/{name}'
+            self.create_service(kind, topic, answer, qos_profile=REQUESTS, callback_group=anytime)
         self._worker.start()
 
     def _declare(self, name: str, default: Any, description: str, **more: Any) -> Any:

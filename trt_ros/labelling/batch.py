@@ -70,18 +70,17 @@ def _walk(folder: Path, below: Path, recursive: bool) -> Iterator[tuple[Path, Pa
     inside, folders = recordings_in(folder), list[Path]()
     if recursive:
         folders = [each for each in folder.iterdir() if each.is_dir() and not is_recording(each)]
-    names = [f'{folder.name}_{number}.' for number in range(len(inside))]
-    if inside and not folders and all(map(_begins, inside, names)):
+    are_numbered = all(
+        path.name.startswith(f'{folder.name}_{number}.') and not path.is_dir()
+        for number, path in enumerate(inside)
+    )
+    if inside and not folders and are_numbered:
         # The recorder was killed before it wrote metadata.yaml.
         yield folder, below if below.name else Path(folder.name)
         return
     yield from ((each, below / each.name) for each in inside)
     for each in sorted(folders):
         yield from _walk(each, below / each.name, recursive)
-
-
-def _begins(path: Path, name: str) -> bool:
-    return path.name.startswith(name) and not path.is_dir()
 
 
 def _matches(below: Path, patterns: Sequence[str]) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from rclpy.publisher import Publisher
@@ -55,10 +55,7 @@ class TensorNode(RegionNode):
 
     Parameters = TensorParameters
     families = TENSORS
-
-    def __init__(self, name: str = '', **kwargs: Any) -> None:
-        super().__init__(name, **kwargs)
-        self._format: TensorFormat | None = None
+    _format: TensorFormat | None = None
 
     def advertise(self, camera: Camera) -> TensorOutputs:
         """Create the publishers of a camera's results."""

@@ -73,15 +73,13 @@ class Tracks:
 
     :param indices: (K,) int64, the detections that belong to a track, ascending: best score first.
     :param ids: (K,) int64, their identities, from 1.
-    :param lost: predicted boxes of the L tracks without a detection, in pixels, which may lie
-        outside the image; their scores are 0.
-    :param lost_ids: (L,) int64.
+    :param lost: predicted boxes of the tracks without a detection, in pixels, which may lie
+        outside the image, with their ids, int64; their scores are 0.
     """
 
     indices: np.ndarray
     ids: np.ndarray
     lost: Detections
-    lost_ids: np.ndarray
 
 
 @dataclass
@@ -362,8 +360,8 @@ class ByteTracker:
                 to_corners(tracks['mean'][0][:, lost]).T.astype(np.float32),
                 np.zeros(len(lost), np.float32),
                 tracks['label'][lost],
+                ids=ids[lost],
             ),
-            ids[lost],
         )
 
     def centers(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

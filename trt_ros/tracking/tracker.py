@@ -177,5 +177,5 @@ class Tracker:
         tracks = self._tracker.update(
             found.detections, self._stamp_ns, options or self._options, vectors
         )
-        self.lost = tracks.lost.with_ids(tracks.lost_ids)
+        self.lost = tracks.lost
         return found.take(tracks.indices).with_ids(tracks.ids)

@@ -239,7 +239,7 @@ def test_vectors_that_say_nothing_change_no_result(make):
         other = with_zeros.update(step.found, step.stamp_ns, vectors=zeros)
         assert plain.indices.tolist() == other.indices.tolist()
         assert plain.ids.tolist() == other.ids.tolist()
-        assert plain.lost_ids.tolist() == other.lost_ids.tolist()
+        assert plain.lost.ids.tolist() == other.lost.ids.tolist()
         assert plain.lost.xyxy.tolist() == other.lost.xyxy.tolist()
 
 

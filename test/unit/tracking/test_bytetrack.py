@@ -100,11 +100,11 @@ def test_a_lost_track_is_predicted_until_the_buffer_ends(make):
         left = 10.0 * number
         ids_of(tracker, detections((left, 0, left + 40, 40), label=3), 1 + number / 10)
     tracks = tracker.update(Detections.empty(), round(2.0 * SECOND))
-    assert (len(tracks.ids), tracks.lost_ids.tolist()) == (0, [1])
+    assert (len(tracks.ids), tracks.lost.ids.tolist()) == (0, [1])
     assert tracks.lost.xyxy[0] == pytest.approx([100, 0, 140, 40], abs=3)
     assert (tracks.lost.scores.tolist(), tracks.lost.labels.tolist()) == ([0], [3])
-    assert len(tracker.update(Detections.empty(), round(2.85 * SECOND)).lost_ids) == 1
-    assert len(tracker.update(Detections.empty(), round(2.95 * SECOND)).lost_ids) == 0
+    assert len(tracker.update(Detections.empty(), round(2.85 * SECOND)).lost) == 1
+    assert len(tracker.update(Detections.empty(), round(2.95 * SECOND)).lost) == 0
 
 
 def test_time_counts_and_not_the_number_of_images(make):
