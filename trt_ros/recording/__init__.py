@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from trt_ros.errors import BadFrameError, ParameterError, requires
-from trt_ros.recording.chunks import piece_messages
 from trt_ros.recording.db3_file import Db3File
 from trt_ros.recording.mcap_file import McapFile
 from trt_ros.recording.messages import Attachment, RecordedMessage, RecordedTopic
@@ -56,9 +55,9 @@ class Recording:
     def __init__(self, path: Path) -> None:
         self.path = path
         with ExitStack() as stack:
-            self._threads = ThreadPoolExecutor(LOADING_THREADS)
-            stack.callback(self._threads.shutdown, cancel_futures=True)
-            self._files, self._unreadable = self._open(stack)
+            threads = ThreadPoolExecutor(LOADING_THREADS)
+            stack.callback(threads.shutdown, cancel_futures=True)
+            self._files, self._unreadable = self._open(stack, threads)
             self._read_topics()
             filled = [each for each in self._files if any(t.count for t in each.topics.values())]
             self.start_ns = min((each.start_ns for each in filled), default=0)
@@ -66,7 +65,7 @@ class Recording:
             self.compression = self._files[0].compression
             self._stack = stack.pop_all()
 
-    def _open(self, stack: ExitStack) -> tuple[list[Any], str]:
+    def _open(self, stack: ExitStack, threads: ThreadPoolExecutor) -> tuple[list[Any], str]:
         """Return the files in order of time, and why others cannot be read."""
         path = self.path
         if not path.exists():
@@ -80,7 +79,7 @@ class Recording:
             import mcap  # noqa: F401
         for each in self.paths:
             try:
-                files.append(_open_file(each, stack))
+                files.append(_open_file(each, stack, threads))
             except (BadFrameError, OSError, sqlite3.Error, ValueError) as error:
                 unreadable = f'{each.name}: {getattr(error, "cause", "") or error}'
         if not files:
@@ -127,11 +126,7 @@ class Recording:
         last_ns = self.start_ns
         try:
             for file in self._files:
-                if isinstance(file, Db3File):
-                    found = file.messages(set(topics), start_ns, end_ns)
-                else:
-                    found = piece_messages(file, set(topics), start_ns, end_ns, self._threads)
-                for message in found:
+                for message in file.messages(set(topics), start_ns, end_ns):
                     last_ns = message.time_ns
                     yield _without_compression(message)
         except Exception as error:  # SQLite and decompressors raise their own.
@@ -164,7 +159,7 @@ def _is_storage_file(path: Path) -> bool:
     return path.name.lower().removesuffix('.zstd').endswith(RECORDING_SUFFIXES)
 
 
-def _open_file(path: Path, stack: ExitStack) -> McapFile | Db3File:
+def _open_file(path: Path, stack: ExitStack, threads: ThreadPoolExecutor) -> McapFile | Db3File:
     """Open a file, a compressed one as a temporary copy, until the stack is closed."""
     if path.suffix.lower() == '.zstd':
         import zstandard
@@ -173,7 +168,7 @@ def _open_file(path: Path, stack: ExitStack) -> McapFile | Db3File:
         with zstandard.open(path, 'rb') as source, (folder / path.stem).open('wb') as copy:
             shutil.copyfileobj(source, copy)
         path = folder / path.stem
-    file = McapFile(path) if path.suffix.lower() == '.mcap' else Db3File(path)
+    file = McapFile(path, threads) if path.suffix.lower() == '.mcap' else Db3File(path)
     stack.callback(file.close)
     return file
 

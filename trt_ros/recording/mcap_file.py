@@ -5,10 +5,12 @@ Format: https://mcap.dev/spec. A file without an index, without chunks or withou
 record by record; of a chunk that is cut off, the messages that are left are found.
 """
 
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence, Set
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+import heapq
 from io import BytesIO
 import os
 from pathlib import Path
@@ -20,10 +22,14 @@ from zlib import crc32
 import numpy as np
 
 from trt_ros.recording.compression import decompressed, decompressed_start
-from trt_ros.recording.messages import Attachment, RecordedTopic, damaged, int64
+from trt_ros.recording.messages import Attachment, RecordedMessage, RecordedTopic, damaged, int64
 
 MAGIC = b'\x89MCAP0\r\n'
 PIECE_NBYTES = 4 << 20  # Of messages outside of chunks that are read together.
+MAX_AHEAD_NBYTES = 16 << 20  # Of pieces that are loaded, beyond the first two.
+
+# Time, offset of the piece, offset in the piece: the order of messages.
+_Message = tuple[int, int, int, RecordedMessage]
 
 _FOOTER, _SCHEMA, _CHANNEL, MESSAGE, CHUNK, MESSAGE_INDEX = 0x02, 0x03, 0x04, 0x05, 0x06, 0x07
 _CHUNK_INDEX, ATTACHMENT, _ATTACHMENT_INDEX, _STATISTICS, _METADATA = 0x08, 0x09, 0x0A, 0x0B, 0x0C
@@ -58,6 +64,7 @@ class McapFile:
     """
     An open MCAP file. Owns the file until close().
 
+    :param threads: load pieces ahead of their use.
     :raises BadFrameError: when it is no MCAP file or has no whole record; also errors of the
         operating system and of decompressors.
     :ivar topics: with their messages' number, by channel.
@@ -67,10 +74,10 @@ class McapFile:
     :ivar damage: why the file ends early, or ''.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, threads: ThreadPoolExecutor) -> None:
         from mcap import records
 
-        self._records: Any = records
+        self._threads, self._records = threads, records
         self._file = path.open('rb')
         try:
             self._size = self._file.seek(0, os.SEEK_END)
@@ -300,6 +307,41 @@ class McapFile:
             raise damaged(f'The checksum or size of the chunk at byte {piece.offset} is wrong.')
         return content
 
+    def messages(self, topics: Set[str], start_ns: int, end_ns: int) -> Iterator[RecordedMessage]:
+        """Yield the messages of topics from `start_ns` to before `end_ns`, in order of time."""
+        names = {number: each.name for number, each in self.topics.items() if each.name in topics}
+        chosen = [
+            each
+            for each in self.pieces
+            if (each.channels is None or not each.channels.isdisjoint(names))
+            and each.start_ns < end_ns
+            and each.end_ns >= start_ns
+        ]
+        chosen.sort(key=lambda each: (each.start_ns, each.offset))
+        waiting: list[_Message] = []  # Pieces may overlap in time.
+        for piece, loading in self._loading(chosen):
+            # All times may be equal: nothing of this piece and the next ones comes before these.
+            while waiting and waiting[0][:2] < (piece.start_ns, piece.offset):
+                yield heapq.heappop(waiting)[3]
+            for message in _messages_in(loading.result(), piece, names):
+                if start_ns <= message[0] < end_ns:
+                    heapq.heappush(waiting, message)
+        while waiting:
+            yield heapq.heappop(waiting)[3]
+
+    def _loading(
+        self, pieces: Sequence[McapPiece]
+    ) -> Iterator[tuple[McapPiece, Future[np.ndarray]]]:
+        """Yield pieces with their records, (N,) uint8, while the next ones are loaded."""
+        left, loading = deque(pieces), deque[tuple[McapPiece, Future[np.ndarray]]]()
+        while left or loading:
+            ahead = sum(piece.size for piece, _ in loading)
+            while left and (len(loading) < 2 or ahead < MAX_AHEAD_NBYTES):
+                piece = left.popleft()
+                loading.append((piece, self._threads.submit(self.load, piece)))
+                ahead += piece.size
+            yield loading.popleft()
+
     def attachments(self) -> Iterator[Attachment]:
         """Yield the attachments and metadata."""
         for offset, nbytes in self._attachments:
@@ -328,3 +370,16 @@ def records_in(content: np.ndarray, is_cut: bool = False) -> Iterator[tuple[int,
             raise damaged('A record of a chunk is not whole.')
         yield opcode, at + 9, end
         at = end
+
+
+def _messages_in(
+    records: np.ndarray, piece: McapPiece, names: Mapping[int, str]
+) -> Iterator[_Message]:
+    """Yield the messages of a piece on the channels of `names`."""
+    for opcode, at, end in records_in(records, piece.is_cut):
+        if opcode == MESSAGE:
+            channel, sequence, time, publish = struct.unpack_from('<HIQQ', records.data, at)
+            if channel in names:
+                time_ns, data = int64(time), records[at + 22 : end]
+                found = RecordedMessage(names[channel], time_ns, data, int64(publish), sequence)
+                yield time_ns, piece.offset, at, found

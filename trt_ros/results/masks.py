@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
@@ -115,15 +115,8 @@ class LazyMasks(Sequence[np.ndarray]):
     def __len__(self) -> int:
         return self._count
 
-    @overload
-    def __getitem__(self, index: int) -> np.ndarray: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[np.ndarray]: ...
-
-    def __getitem__(self, index: int | slice) -> np.ndarray | Sequence[np.ndarray]:
-        masks: Sequence[np.ndarray] = self._compute()
-        return masks[index]
+    def __getitem__(self, index: Any) -> Any:
+        return self._compute()[index]
 
 
 @dataclass(eq=False)
