@@ -99,14 +99,10 @@ class PoseNode(RegionNode, ObjectNode):
             detection_publish(self, detections),
             camera.objects('keypoints'),
             camera.images('overlay'),
-            self._region_publish(camera),
+            camera.objects('regions')
+            if self.pipeline.decoder.head.proposes_regions and not self.parameters.regions
+            else None,
         )
-
-    def _region_publish(self, camera: Camera) -> PublishObjects | None:
-        """Return a function that publishes the regions of objects; None: there are none."""
-        if not self.pipeline.decoder.head.proposes_regions or self.parameters.regions:
-            return None
-        return camera.objects('regions')
 
     def publish(self, outputs: PoseOutputs, result: Any, header: Header, frame: Frame) -> None:
         """Publish the result of one image."""

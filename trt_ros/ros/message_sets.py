@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 import threading
 from typing import Generic, TypeVar
 
-from rclpy.clock import JumpThreshold, TimeJump
+from rclpy.clock import JumpThreshold
 from rclpy.duration import Duration
 
 from trt_ros.profiling import mark
@@ -76,7 +76,7 @@ class MessageSets(Generic[T]):
             JumpThreshold(
                 min_forward=None, min_backward=Duration(nanoseconds=-1), on_clock_change=True
             ),
-            post_callback=self._jumped,
+            post_callback=lambda _: self.reset(JUMPED),
         )
 
     def close(self) -> None:
@@ -124,9 +124,6 @@ class MessageSets(Generic[T]):
     def dropping(self, number: int | None = None) -> Dropping:
         """Return what turns an exception, maybe due to topic `number`, into a dropped set."""
         return self._dropping[number]
-
-    def _jumped(self, jump: TimeJump) -> None:
-        self.reset(JUMPED)
 
     def _clear(self, cause: str) -> None:
         self.epoch += 1

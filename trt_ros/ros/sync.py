@@ -107,10 +107,6 @@ class Matcher(Generic[T]):
                 self._on_drop(topic, cause)
         self._queues = [Queue[T]() for _ in self._queues]
 
-    def __len__(self) -> int:
-        """Return the number of waiting messages."""
-        return sum(len(queue.messages) for queue in self._queues)
-
     def _take(self, topic: int, stamp: int) -> T:
         message, older = self._queues[topic].take(stamp)
         for _ in range(older):
@@ -187,10 +183,6 @@ class Sampler(Generic[T]):
         """Drop all messages."""
         for topic in range(len(self._newest)):
             self._forget(topic, cause)
-
-    def __len__(self) -> int:
-        """Return the number of messages that are kept."""
-        return sum(present is not None for present in self._newest)
 
     def _forget(self, topic: int, cause: str) -> None:
         if self._newest[topic] is not None and not self._is_used[topic]:

@@ -21,7 +21,7 @@ from trt_ros.ros.dds.rcl_subscription import MessageCallbacks, RclSubscription
 @pytest.fixture(autouse=True)
 def no_buffers_are_left():
     yield
-    assert intra.count_buffers() == 0
+    assert not intra._buffers
 
 
 @pytest.fixture(scope='module')

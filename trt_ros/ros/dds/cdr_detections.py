@@ -87,16 +87,7 @@ class DetectionWriter:
             layout = self._layouts[key] = _Layout(
                 frame_id, self._class_names if class_id_format == 'name' else ()
             )
-        return self._write(layout, found, stamp, found.region_classes(class_id_format))
-
-    def _write(
-        self,
-        layout: _Layout,
-        found: Objects,
-        stamp: tuple[int, int],
-        classes: Sequence[Sequence[tuple[str, float]]],
-    ) -> np.ndarray:
-        count = len(found)
+        count, classes = len(found), found.region_classes(class_id_format)
         places = _SCORE_AND_BOX[None].repeat(count, axis=0)
         id_fields = list(map(_id_field, found.ids_as_text())) or [_NO_ID] * count
         parts = [layout.head]

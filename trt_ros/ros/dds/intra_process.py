@@ -66,12 +66,6 @@ def goes_by_reference(rcl: Rcl, node: Node, qos: QoSProfile) -> bool:
     return is_wanted and rcl.knows_gids
 
 
-def count_buffers() -> int:
-    """Return the number of intra-process subscriptions of this process."""
-    with _lock:
-        return sum(map(len, _buffers.values()))
-
-
 class IntraProcessBuffer:
     """
     The newest messages for a subscription of this process, up to its QoS depth.
