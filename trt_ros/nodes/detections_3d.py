@@ -38,6 +38,7 @@ MAX_OBJECTS = 1000
 #: variances in square radians: of a fitted yaw, and of an angle from 0 to 2 pi of which nothing is
 #: known.
 SIZE_ERROR, YAW_VARIANCE, ANY_TURN_VARIANCE = 0.05, 0.05**2, np.pi**2 / 3
+WITHOUT_DEPTH = 'objects without depth'
 DETECTIONS, DEPTH, INSTANCES = 'detections', 'depth_image', 'instances'
 
 
@@ -97,18 +98,15 @@ class Detections3DNode(CountingNode):
     task = 'detections'
 
     def __init__(self, name: str = '', **kwargs: Any) -> None:
-        self._without_depth = 0
         super().__init__(name, **kwargs)
         self._counts.noun = 'message'
-
-    def _diagnostics(self) -> dict[str, str]:
-        return {'objects without depth': str(self._without_depth)}
 
     def configure(self) -> None:
         """Create the publishers."""
         parameters = self.parameters
         parameters.describe_synchronization()  # Raises for contradictory values.
         self._sizes = parse_sizes(parameters.sizes)
+        self._counts.note(WITHOUT_DEPTH, 0)
         self._topics = [
             Topic(self, DETECTIONS, DetectionCodec(self, DETECTIONS), FrameCounts(self._counts)),
             Topic(self, DEPTH, DepthImageCodec(self, DEPTH), FrameCounts()),
@@ -172,7 +170,8 @@ class Detections3DNode(CountingNode):
         transforms, target = self._transforms, self.parameters.target_frame
         transform = transforms.lookup(target, header) if transforms else None
         lost = len(message.detections) - int(np.count_nonzero(boxes.has_depth))
-        self._without_depth += lost
+        if lost:
+            self._counts.note(WITHOUT_DEPTH, lost)
         if lost and lost == len(message.detections):
             self.get_logger().warning(
                 f'None of the {lost} detections of an image has a depth. Check that the depth '

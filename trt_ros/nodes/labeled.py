@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-import threading
 from typing import Any
 
 from std_msgs.msg import Header
@@ -17,6 +16,7 @@ from trt_ros.runtime.future import Future
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import ThresholdOptions, Thresholds
 
+FULL_FRAMES = 'frames that reached max_detections'
 THRESHOLD_NAMES = frozenset(each.name for each in fields(ThresholdOptions))
 
 
@@ -65,12 +65,9 @@ class LabeledNode(InferenceNode):
 class ObjectNode(LabeledNode):
     """A node that detects objects, with ThresholdOptions and, configured, `class_thresholds`."""
 
-    def __init__(self, name: str = '', **kwargs: Any) -> None:
-        self._full_frames, self._counting = 0, threading.Lock()
-        super().__init__(name, **kwargs)
-
     def parameters_changed(self) -> None:
         """Look up the chosen classes, and publish the class names with the new threshold."""
+        self._counts.note(FULL_FRAMES, 0)
         resolve = self.pipeline.resolve_classes
         self.class_thresholds: Thresholds = resolve(self.parameters.thresholds())
         # One object for all runs: the GPU keeps what depends on it.
@@ -99,12 +96,5 @@ class ObjectNode(LabeledNode):
         limit = min(thresholds.max_detections, self.pipeline.max_detections)
         for each in results:
             if isinstance(each, Objects) and len(each) >= limit:
-                with self._counting:
-                    self._full_frames += 1
+                self._counts.note(FULL_FRAMES)
         return results
-
-    def _diagnostics(self) -> Mapping[str, str]:
-        return {
-            **super()._diagnostics(),
-            'frames that reached max_detections': str(self._full_frames),
-        }

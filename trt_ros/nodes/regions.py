@@ -1,8 +1,7 @@
 """Base class of the nodes that run a network on images or on detected objects."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
-import threading
 from typing import Any, NamedTuple
 
 from std_msgs.msg import Header
@@ -26,6 +25,8 @@ from trt_ros.runtime.options import RegionOptions
 from trt_ros.vision.frame import Frame
 
 DETECTIONS = 'detections'
+SURPLUS = 'detections over max_regions'
+INVALID = 'detections without an area in the image'
 
 
 def add_results(detection: Detection2D, hypotheses: Iterable[ObjectHypothesis]) -> None:
@@ -49,11 +50,6 @@ class RegionNode(InferenceNode):
     Its parameters include RegionOptions. A subclass also implements `publish_objects`.
     """
 
-    def __init__(self, name: str = '', **kwargs: Any) -> None:
-        self._invalid = self._surplus = 0
-        self._counting = threading.Lock()  # `frames_in_flight` calls overlap.
-        super().__init__(name, **kwargs)
-
     def publish_objects(self, outputs: Any, found: ObjectResults, header: Header) -> None:
         """Publish the results of the objects of one image."""
 
@@ -61,6 +57,8 @@ class RegionNode(InferenceNode):
         """Open the pipeline and create the publishers."""
         parameters = self.parameters
         if parameters.regions:
+            self._counts.note(SURPLUS, 0)
+            self._counts.note(INVALID, 0)
             if parameters.inputs:
                 raise ParameterError(
                     f'inputs is {list(parameters.inputs)}, but regions is true.',
@@ -103,23 +101,16 @@ class RegionNode(InferenceNode):
     def infer_objects(self, frame: Frame, message: Detection2DArray) -> ObjectResults:
         """Run the network on the objects of an image."""
         objects = choose_objects(message, frame.wh, self.parameters.max_regions)
-        with self._counting:
-            self._invalid += objects.invalid
-            self._surplus += objects.surplus
+        if objects.invalid:
+            self._counts.note(INVALID, objects.invalid)
         if objects.surplus:
+            self._counts.note(SURPLUS, objects.surplus)
             self.get_logger().warning(
                 f'{objects.surplus} detections of an image exceed max_regions = '
                 f'{self.parameters.max_regions}: those with the lowest scores are not run.',
                 throttle_duration_sec=10.0,
             )
         return ObjectResults(objects, self.pipeline.infer_regions(frame, objects.boxes), frame)
-
-    def _diagnostics(self) -> Mapping[str, str]:
-        diagnostics = dict(super()._diagnostics())
-        if self._inputs and self.parameters.regions:
-            diagnostics['detections over max_regions'] = str(self._surplus)
-            diagnostics['detections without an area in the image'] = str(self._invalid)
-        return diagnostics
 
 
 class RegionInputs(NodeInputs):

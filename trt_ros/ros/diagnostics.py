@@ -48,6 +48,7 @@ class FrameCounts:
     :param total: counters that count the same frames, too, as of a node; not the timings.
     :ivar lost: number of frames that were published and never arrived; None if unknown.
     :ivar noun: kind of frame in messages: 'image' or 'message'.
+    :ivar notes: numbers by what was counted by note().
     """
 
     noun = 'image'
@@ -57,6 +58,7 @@ class FrameCounts:
         self.received = self.published = 0
         self.lost: int | None = None
         self.dropped: Counter[str] = Counter()
+        self.notes: Counter[str] = Counter()
         self.last_error = ''
         self._last_received = self._last_error_time = float('-inf')
         self._no_result_since = math.inf
@@ -111,6 +113,11 @@ class FrameCounts:
             self._total.miss(count)
         with self._lock:
             self.lost = (self.lost or 0) + count
+
+    def note(self, what: str, count: int = 1) -> None:
+        """Count what the diagnostics report beside the frames; call it with 0 to report 0."""
+        with self._lock:
+            self.notes[what] += count
 
     def expect_no_more(self) -> None:
         """Suppress the warning about missing frames until the next frame arrives."""
@@ -368,6 +375,7 @@ def _counters(counts: FrameCounts) -> dict[str, int]:
         'frames dropped': sum(dropped.values()),
         **{f'dropped: {cause}': count for cause, count in sorted(dropped.items())},
         **({} if counts.lost is None else {'frames lost before arrival': counts.lost}),
+        **counts.notes,
     }
 
 
