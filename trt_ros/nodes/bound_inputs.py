@@ -19,7 +19,7 @@ from trt_ros.nodes.inputs import NodeInputs
 from trt_ros.ros.codecs import CODECS, FORMATS, open_format
 from trt_ros.ros.codecs.tensors import tensor_of
 from trt_ros.ros.diagnostics import FrameCounts
-from trt_ros.ros.inputs import SamplingParameters
+from trt_ros.ros.inputs import SynchronizationParameters
 from trt_ros.ros.lifecycle import Resources
 from trt_ros.ros.parameters import param
 from trt_ros.ros.topic import Topic, resolve_topic, without_partner
@@ -30,9 +30,16 @@ from trt_ros.vision.frame import DEPTH_ENCODINGS, Frame
 
 
 @dataclass(frozen=True)
-class BindingParameters(SamplingParameters):
+class BindingParameters(SynchronizationParameters):
     """Parameters of the topics of `inputs`."""
 
+    rate_hz: float = param(
+        0.0,
+        'Rate in Hz at which the newest messages of all inputs are sampled, whatever their '
+        'stamps; 0.0 matches them by stamp instead.',
+        between=(0.001, 1000.0),
+        or_zero=True,
+    )
     tensor_format: str = param(
         'auto',
         'Messages of tensors: TensorList of Isaac ROS 4 and earlier (isaac) or of Isaac ROS 5 '

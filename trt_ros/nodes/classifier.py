@@ -18,8 +18,8 @@ from trt_ros.vision.frame import Frame
 
 
 @dataclass(frozen=True)
-class ClassificationParameters:
-    """Parameters that select the published classes."""
+class ClassifierParameters(InferenceParameters, RegionOptions, ClassIdParameters, LabeledOptions):
+    """Parameters of the classifier node, which are also the options of its pipeline."""
 
     score_threshold: float = param(
         0.0, 'Minimum score of a published class.', between=(0.0, 1.0), mutable=True
@@ -30,13 +30,6 @@ class ClassificationParameters:
         between=(1, 65536),
         mutable=True,
     )
-
-
-@dataclass(frozen=True)
-class ClassifierParameters(
-    InferenceParameters, RegionOptions, ClassIdParameters, ClassificationParameters, LabeledOptions
-):
-    """Parameters of the classifier node, which are also the options of its pipeline."""
 
 
 class ClassifierNode(RegionNode, LabeledNode):

@@ -43,8 +43,8 @@ KINDS = ('relative', 'metric', 'canonical', 'disparity', 'affine')
 
 
 @dataclass(frozen=True)
-class DepthKindParameters:
-    """Parameters of the depth values."""
+class DepthParameters(InferenceParameters, PipelineOptions):
+    """Parameters of the depth node, which are also the options of its pipeline."""
 
     depth_kind: str = param(
         'auto',
@@ -66,12 +66,6 @@ class DepthKindParameters:
         'Whether the images are raw, and rectified by the camera_info beside each: distortion, R '
         'and P. All results are of the rectified images.',
     )
-
-
-@dataclass(frozen=True)
-class PointParameters:
-    """Parameters of the point cloud."""
-
     point_stride: int = param(
         1,
         'Distance in pixels between the points of ~/points, along rows and columns; 1 has a point '
@@ -86,11 +80,6 @@ class PointParameters:
         or_zero=True,
         mutable=True,
     )
-
-
-@dataclass(frozen=True)
-class DepthParameters(InferenceParameters, PointParameters, DepthKindParameters, PipelineOptions):
-    """Parameters of the depth node, which are also the options of its pipeline."""
 
 
 class DepthOutputs(NamedTuple):

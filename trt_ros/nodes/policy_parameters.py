@@ -75,8 +75,8 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class HoldParameters:
-    """Safety of a policy."""
+class CommandParameters:
+    """Commands of a policy, and its safety."""
 
     hold: str = param(
         'last',
@@ -119,12 +119,6 @@ class HoldParameters:
     require_enable: bool = param(
         False, 'Whether commands wait for the service `~/enable` after each activation.'
     )
-
-
-@dataclass(frozen=True)
-class CommandParameters(HoldParameters):
-    """Commands of a policy."""
-
     output: str = param(
         'joint_trajectory',
         'Messages of the commands: trajectory_msgs/JointTrajectory, std_msgs/Float64MultiArray '

@@ -25,8 +25,15 @@ from trt_ros.vision.thresholds import ThresholdOptions
 
 
 @dataclass(frozen=True)
-class KeypointParameters:
-    """Parameters of the published keypoints."""
+class PoseParameters(
+    InferenceParameters,
+    RegionOptions,
+    DrawingParameters,
+    ClassIdParameters,
+    ThresholdOptions,
+    TiledOptions,
+):
+    """Parameters of the pose node, which are also the options of its pipeline."""
 
     keypoint_threshold: float = param(
         0.5, 'Minimum visibility score of a published keypoint.', between=(0.0, 1.0), mutable=True
@@ -36,19 +43,6 @@ class KeypointParameters:
         'Keypoint names in index order; empty uses those of COCO for 17 keypoints, of '
         'COCO-WholeBody for 133, of a hand for 21, else the indices.',
     )
-
-
-@dataclass(frozen=True)
-class PoseParameters(
-    InferenceParameters,
-    RegionOptions,
-    DrawingParameters,
-    KeypointParameters,
-    ClassIdParameters,
-    ThresholdOptions,
-    TiledOptions,
-):
-    """Parameters of the pose node, which are also the options of its pipeline."""
 
 
 class PoseOutputs(NamedTuple):

@@ -22,25 +22,19 @@ from trt_ros.vision.thresholds import ThresholdOptions
 
 
 @dataclass(frozen=True)
-class MaskParameters:
-    """Parameters of the overlay image."""
-
-    overlay_opacity: float = param(
-        0.5, 'Opacity of the mask colors in ~/overlay.', between=(0.0, 1.0), mutable=True
-    )
-
-
-@dataclass(frozen=True)
 class SegmenterParameters(
     InferenceParameters,
     DrawingParameters,
-    MaskParameters,
     ClassIdParameters,
     ThresholdOptions,
     MaskOptions,
     LabeledOptions,
 ):
     """Parameters of the segmenter node, which are also the options of its pipeline."""
+
+    overlay_opacity: float = param(
+        0.5, 'Opacity of the mask colors in ~/overlay.', between=(0.0, 1.0), mutable=True
+    )
 
 
 class SegmenterOutputs(NamedTuple):

@@ -26,8 +26,8 @@ from trt_ros.vision.frame import Frame
 
 
 @dataclass(frozen=True)
-class TensorInputParameters:
-    """Parameters of the network's input."""
+class TensorParameters(InferenceParameters, RegionOptions, PipelineOptions):
+    """Parameters of the tensor node, which are also the options of its pipeline."""
 
     input: str = param(
         'image',
@@ -35,11 +35,6 @@ class TensorInputParameters:
         'network input).',
         choices=('image', 'tensors'),
     )
-
-
-@dataclass(frozen=True)
-class TensorParameters(InferenceParameters, RegionOptions, TensorInputParameters, PipelineOptions):
-    """Parameters of the tensor node, which are also the options of its pipeline."""
 
 
 class TensorOutputs(NamedTuple):

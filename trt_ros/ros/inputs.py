@@ -36,9 +36,10 @@ class InputParameters:
     )
 
 
+# Fields come in the reverse order of the bases.
 @dataclass(frozen=True)
-class TransportParameters(PixelLimit):
-    """Parameters of the transport of images."""
+class ImageInputParameters(InputParameters, PixelLimit):
+    """Parameters of image subscriptions."""
 
     image_transport: str = param(
         'raw',
@@ -47,12 +48,6 @@ class TransportParameters(PixelLimit):
         '`image`, the first that is published; needs the Python package av.',
         choices=('raw', 'compressed', 'video'),
     )
-
-
-# Fields come in the reverse order of the bases.
-@dataclass(frozen=True)
-class ImageInputParameters(InputParameters, TransportParameters):
-    """Parameters of image subscriptions."""
 
 
 @dataclass(frozen=True)
@@ -141,16 +136,3 @@ class SynchronizationParameters:
         if self.approximate_sync:
             return f'stamps at most {self.approximate_sync_tolerance_seconds:g} s apart'
         return 'equal stamps'
-
-
-@dataclass(frozen=True)
-class SamplingParameters(SynchronizationParameters):
-    """Parameters of the synchronization of several inputs, which may also be sampled."""
-
-    rate_hz: float = param(
-        0.0,
-        'Rate in Hz at which the newest messages of all inputs are sampled, whatever their '
-        'stamps; 0.0 matches them by stamp instead.',
-        between=(0.001, 1000.0),
-        or_zero=True,
-    )

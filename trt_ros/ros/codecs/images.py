@@ -74,7 +74,7 @@ class RawImageCodec(ImageCodec):
 
 
 class CompressedImageCodec(ImageCodec):
-    """Compressed images of `topic`/compressed, for a node with TransportParameters."""
+    """Compressed images of `topic`/compressed, for a node with ImageInputParameters."""
 
     message_type = CompressedImage
     is_copied = True
@@ -174,7 +174,7 @@ def installed_video_types() -> tuple[type, ...]:
 
 
 def image_codec(node: ManagedNode, topic: str = 'image') -> ImageCodec:
-    """Return the codec of an image topic by the parameters of the node, a TransportParameters."""
+    """Return the codec of an image topic by the ImageInputParameters of the node."""
     transport = node.parameters.image_transport
     if transport != 'raw':
         return (VideoCodec if transport == 'video' else CompressedImageCodec)(node, topic)
