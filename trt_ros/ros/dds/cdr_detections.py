@@ -70,7 +70,10 @@ class DetectionWriter:
     def __init__(self) -> None:
         self._class_names: Sequence[str] = ()
         self._pool = Pool()
-        self._layouts: dict[tuple[str, str], _Layout] = {}
+        # By frame_id and class_id_format: the bytes before the first detection, and those of a
+        # detection up to its id, by its beginning (0 or 4 bytes after a multiple of 8) and label.
+        # They have zeros in place of numbers, and end at a multiple of 8.
+        self._layouts: dict[tuple[str, str], tuple[bytes, dict[int, _ByLabel]]] = {}
 
     def write(
         self, found: Objects, stamp: tuple[int, int], frame_id: str, *, class_id_format: str
@@ -84,17 +87,20 @@ class DetectionWriter:
         if layout is None:
             if len(self._layouts) >= _LAYOUTS_KEPT:  # The frame_id changes with every image.
                 self._layouts.clear()
-            layout = self._layouts[key] = _Layout(
-                frame_id, self._class_names if class_id_format == 'name' else ()
-            )
+            names = self._class_names if class_id_format == 'name' else ()
+            start = begin_message((0, 0), frame_id)
+            append_number(start, 0)
+            by_label = {offset: _ByLabel(frame_id, names, offset) for offset in (0, 4)}
+            layout = self._layouts[key] = bytes(start), by_label
+        head, by_offset = layout
         count, classes = len(found), found.region_classes(class_id_format)
         places = _SCORE_AND_BOX[None].repeat(count, axis=0)
         id_fields = list(map(_id_field, found.ids_as_text())) or [_NO_ID] * count
-        parts = [layout.head]
-        offset = (len(layout.head) - 4) % 8
+        parts = [head]
+        offset = (len(head) - 4) % 8
         for i, (label, id_field) in enumerate(zip(found.labels.tolist(), id_fields)):
             more = classes[i] if classes else ()
-            part = layout.detections[offset][label, len(more)]
+            part = by_offset[offset][label, len(more)]
             if more:
                 results = b''.join(itertools.starmap(_result, more))
                 part = part[:_BOX] + results + part[_BOX:]
@@ -110,7 +116,7 @@ class DetectionWriter:
         if not count:
             return message
         block, words = raw.view('<f8'), raw.view('<u4')
-        words[len(layout.head) // 4] = count
+        words[len(head) // 4] = count
         ends = np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts))) + 4
         starts, doubles_end = ends[:-1:2] // 4, ends[1::2] // 8
         words[starts], words[starts + 1] = stamp[0] & 0xFFFFFFFF, stamp[1]
@@ -133,22 +139,6 @@ def _result(name: str, score: float) -> bytes:
 def _id_field(identity: str) -> bytes:
     text = identity.encode() + b'\0'
     return struct.pack('<I', len(text)) + text + bytes(-len(text) % 4)
-
-
-class _Layout:
-    """
-    The constant bytes of messages of one frame_id, with zeros in place of numbers.
-
-    :ivar head: the bytes before the first detection.
-    :ivar detections: the bytes of a detection up to its id, by its beginning (0 or 4 bytes after a
-        multiple of 8) and label. They end at a multiple of 8.
-    """
-
-    def __init__(self, frame_id: str, class_names: Sequence[str]) -> None:
-        head = begin_message((0, 0), frame_id)
-        append_number(head, 0)
-        self.head = bytes(head)
-        self.detections = {offset: _ByLabel(frame_id, class_names, offset) for offset in (0, 4)}
 
 
 class _ByLabel(dict[tuple[int, int], bytes]):

@@ -1,6 +1,6 @@
 """Images by pointer between nodes of a container of rclcpp_components."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import threading
 import traceback
 from typing import Any, Protocol
@@ -138,18 +138,12 @@ class ContainerSubscription:
             self._callbacks.on_message(_view(*images.pop(0)))
 
 
-class ContainerPublisher:
-    """The part of a publisher of images, with its id in DDS, that serves by pointer."""
-
-    def __init__(self, images: ContainerImages, publisher: Publisher, gid: bytes) -> None:
-        self._images = images
-        self._publisher = images.advertise(
-            publisher.topic_name, gid, *_arguments(publisher.qos_profile)
-        )
-
-    def deliver(self, message: np.ndarray) -> int:
-        """Pass an image, (N,) uint8, by pointer; return how many DDS subscriptions got it."""
-        return self._images.publish(self._publisher, *read_image(message))
+def container_deliver(
+    images: ContainerImages, publisher: Publisher, gid: bytes
+) -> Callable[[np.ndarray], int]:
+    """Return the side of a publisher that serves by pointer, as intra_process_deliver()."""
+    ours = images.advertise(publisher.topic_name, gid, *_arguments(publisher.qos_profile))
+    return lambda message: images.publish(ours, *read_image(message))
 
 
 def _view(seconds: int, nanoseconds: int, *fields: Any) -> ImageView:

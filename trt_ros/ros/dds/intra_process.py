@@ -220,18 +220,15 @@ class RegisteredPools:
                 end.atexit = False
 
 
-class IntraProcessPublisher:
-    """The intra-process side of a publisher, with its id in DDS."""
+def intra_process_deliver(
+    node: Node, publisher: Publisher, gid: bytes
+) -> Callable[[np.ndarray], int]:
+    """
+    Return the intra-process side of a publisher, with its id in DDS.
 
-    def __init__(self, node: Node, publisher: Publisher, gid: bytes) -> None:
-        self._key = node.context, publisher.topic_name, publisher.msg_type
-        self._gid, self._qos = gid, publisher.qos_profile
-
-    def deliver(self, message: np.ndarray) -> int:
-        """Pass a message, (N,) uint8, on; return how many DDS subscriptions got it."""
-        return sum(
-            [
-                each.put(read_only(message), self._gid, self._qos)
-                for each in _buffers.get(self._key, ())
-            ]
-        )
+    The function passes a message, (N,) uint8, on, and returns how many DDS subscriptions got it.
+    """
+    key, qos = (node.context, publisher.topic_name, publisher.msg_type), publisher.qos_profile
+    return lambda message: sum(
+        [each.put(read_only(message), gid, qos) for each in _buffers.get(key, ())]
+    )

@@ -17,7 +17,7 @@ from rclpy.subscription import Subscription
 from sensor_msgs.msg import Image
 
 from trt_ros.ros.dds import intra_process as intra
-from trt_ros.ros.dds.container_images import ContainerPublisher, ContainerSubscription, images_of
+from trt_ros.ros.dds.container_images import ContainerSubscription, container_deliver, images_of
 from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks, Rcl, RclError
 from trt_ros.ros.dds.rcl_subscription import (
     MessageCallbacks,
@@ -79,16 +79,15 @@ def serialized_publish(node: Node, publisher: Publisher) -> Callable[[np.ndarray
     if rcl is None:
         return lambda message: publisher.publish(message.tobytes())
     is_kept, handle = _is_kept(publisher), publisher.handle
-    intra_publisher: ContainerPublisher | intra.IntraProcessPublisher | None = None
+    deliver: Callable[[np.ndarray], int] | None = None
     if intra.goes_by_reference(rcl, node, publisher.qos_profile):
         images = images_of(node, publisher.msg_type, publisher.qos_profile)
         with handle:
             gid = rcl.gid_of(handle)
-        intra_publisher = (
-            intra.IntraProcessPublisher(node, publisher, gid)
-            if images is None
-            else ContainerPublisher(images, publisher, gid)
-        )
+        if images is None:
+            deliver = intra.intra_process_deliver(node, publisher, gid)
+        else:
+            deliver = container_deliver(images, publisher, gid)
     shared: SharedPublisher | None = None
     if uses_shared_memory(rcl, publisher.msg_type, publisher.qos_profile):
         with handle:
@@ -102,7 +101,7 @@ def serialized_publish(node: Node, publisher: Publisher) -> Callable[[np.ndarray
             return
         if shared is not None and shared.borrowers:
             shared.lend(message)  # First: all else would delay it.
-        here = 0 if intra_publisher is None else intra_publisher.deliver(message)
+        here = 0 if deliver is None else deliver(message)
         with handle:
             subscriptions = handle.get_subscription_count()
             if shared is not None and (subscriptions > here or shared.borrowers):
