@@ -249,9 +249,7 @@ class BoundInputs(NodeInputs):
 
     def _run_inputs(self, values: Sequence[Any]) -> RunInputs:
         """Return the inputs of a run from the value of one message per topic."""
-        inputs: dict[str, Any] = {
-            name: numbers for name, numbers in zip(self._transformed, values[len(self.topics) :])
-        }
+        inputs: dict[str, Any] = dict(zip(self._transformed, values[len(self.topics) :]))
         for name, take in self._takes:
             inputs[name] = take(values)
         return inputs

@@ -37,7 +37,6 @@ class StartedRun(Protocol):
 
     def result(self) -> Sequence[Any]:
         """Wait, and return one result per set; called once."""
-        ...
 
 
 class _Input(NamedTuple):

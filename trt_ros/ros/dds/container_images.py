@@ -24,7 +24,6 @@ class ContainerImages(Protocol):
 
     def open(self, topic: str, is_reliable: bool, depth: int) -> Any:
         """Subscribe to a full name; of `depth` waiting images, a newer one replaces the oldest."""
-        ...
 
     def take(self, subscription: Any) -> tuple[int, Sequence[int], Sequence[Sequence[Any]]]:
         """
@@ -34,15 +33,12 @@ class ContainerImages(Protocol):
             new publishers; seconds, nanoseconds and the further fields of an ImageView for each
             waiting image, oldest first. Its data, read-only, keep it allocated.
         """
-        ...
 
     def wake(self, subscription: Any) -> None:
         """Wake the current or next take(), which then returns; from any thread."""
-        ...
 
     def close(self, subscription: Any) -> None:
         """Unsubscribe; later calls of take() return at once. May be called twice."""
-        ...
 
     def advertise(self, topic: str, gid: bytes, is_reliable: bool, depth: int) -> Any:
         """
@@ -52,22 +48,9 @@ class ContainerImages(Protocol):
         :param gid: identifier in DDS of the publisher of the same images there. Subscriptions by
             pointer ignore what it sends.
         """
-        ...
 
-    def publish(
-        self,
-        publisher: Any,
-        stamp: tuple[int, int],
-        frame_id: str,
-        height: int,
-        width: int,
-        encoding: str,
-        is_bigendian: int,
-        step: int,
-        data: np.ndarray,
-    ) -> int:
-        """Copy an image to the subscriptions by pointer, if there are any; return their number."""
-        ...
+    def publish(self, publisher: Any, *image: Any) -> int:
+        """Copy an ImageView's fields to the subscriptions by pointer; return their number."""
 
 
 def images_of(node: Node, message_type: Any, qos: QoSProfile) -> ContainerImages | None:

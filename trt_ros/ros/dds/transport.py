@@ -35,11 +35,9 @@ class SerializedSubscription(Protocol):
 
     def poll(self) -> None:
         """Deliver the waiting messages in this thread, if they wait; see MessageCallbacks."""
-        ...
 
     def close(self) -> None:
         """Stop receiving and wait for the message in progress; may be called twice."""
-        ...
 
 
 def subscribe_serialized(
