@@ -1,6 +1,6 @@
 """Exceptions of trt_ros, each with problem, cause and remedy."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 import re
 from typing import Any
@@ -101,7 +101,7 @@ class ParameterError(TrtRosError):
 
 @contextmanager
 def requires(
-    package: str, user: str, remedy: str, kind: type[TrtRosError] = ParameterError
+    package: str, user: str, remedy: str, kind: Callable[..., TrtRosError] = ParameterError
 ) -> Iterator[None]:
     """Raise a failed import of an optional package as an error that names its user."""
     try:

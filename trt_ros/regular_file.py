@@ -109,11 +109,15 @@ def writing(
 
 
 @contextmanager
-def parsing(problem: str, remedy: str, more: type[Exception] = OSError) -> Iterator[None]:
+def parsing(problem: str, remedy: str, *more: type[Exception]) -> Iterator[None]:
     """Turn errors of a file and of its content, and `more` of a parser, into a ParameterError."""
+    expected: tuple[type[Exception], ...] = (
+        *(OSError, ValueError, TypeError, KeyError, RecursionError),
+        *more,
+    )
     try:
         yield
-    except (OSError, ValueError, TypeError, KeyError, RecursionError, more) as error:
+    except expected as error:
         raise ParameterError(
             problem, cause=f'{type(error).__name__}: {error}', remedy=remedy
         ) from error

@@ -15,6 +15,7 @@ from trt_ros.drawing.objects import Trails, draw_detections, object_labels
 from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.media import write_picture
 from trt_ros.nodes.drawing import DrawingParameters
+from trt_ros.regular_file import reading
 from trt_ros.results.boxes import Boxes
 from trt_ros.ros.camera_info import CameraInfoStream, intrinsics_of
 from trt_ros.ros.class_ids import ClassIds
@@ -77,14 +78,9 @@ class OverlayNode(CountingNode):
         self._output_dir: Path | None = None
         if self.parameters.output_dir:
             self._output_dir = Path(self.parameters.output_dir).expanduser()
-            try:
+            remedy = 'Set output_dir to a writable folder.'
+            with reading(f'Folder {self._output_dir}', remedy, ParameterError, done='created'):
                 self._output_dir.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise ParameterError(
-                    f'Folder {self._output_dir} cannot be created.',
-                    cause=str(error),
-                    remedy='Set output_dir to a writable folder.',
-                ) from error
         if self.parameters.boxes_3d:
             found: DetectionCodec = DetectionCodec(self, 'detections_3d', Detection3DArray)
         else:

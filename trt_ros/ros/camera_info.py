@@ -11,8 +11,8 @@ from sensor_msgs.msg import CameraInfo
 from std_msgs.msg import Header
 import yaml
 
-from trt_ros.errors import BadFrameError, ParameterError
-from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular
+from trt_ros.errors import BadFrameError
+from trt_ros.regular_file import MAX_TEXT_NBYTES, parsing, read_regular
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.qos import CALIBRATIONS, overridden
 from trt_ros.vision.depth_points import Intrinsics
@@ -36,10 +36,11 @@ class _PlainLoader(yaml.SafeLoader):
 
 def load_calibration(path: str) -> CameraInfo:
     """Load a calibration of camera_calibration; raise ParameterError if it is invalid."""
-    try:
-        values = yaml.load(
-            read_regular(Path(path).expanduser(), MAX_TEXT_NBYTES).decode(), _PlainLoader
-        )
+    remedy = 'Set it to a YAML file in the format of camera_calibration.'
+    more = yaml.YAMLError, LookupError, ArithmeticError, AssertionError
+    with parsing(f'Calibration file {path!r} cannot be loaded.', remedy, *more):
+        text = read_regular(Path(path).expanduser(), MAX_TEXT_NBYTES).decode()
+        values = yaml.load(text, _PlainLoader)
         return CameraInfo(
             width=_size(values, 'image_width'),
             height=_size(values, 'image_height'),
@@ -49,21 +50,6 @@ def load_calibration(path: str) -> CameraInfo:
             r=_floats(values, 'rectification_matrix', 9),
             p=_floats(values, 'projection_matrix', 12),
         )
-    except (
-        OSError,
-        yaml.YAMLError,
-        LookupError,
-        TypeError,
-        ValueError,
-        ArithmeticError,
-        AssertionError,
-        RecursionError,
-    ) as error:
-        raise ParameterError(
-            f'Calibration file {path!r} cannot be loaded.',
-            cause=repr(error),
-            remedy='Set it to a YAML file in the format of camera_calibration.',
-        ) from error
 
 
 def camera_info_for(

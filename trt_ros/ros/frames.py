@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trt_ros.errors import BadFrameError
+from trt_ros.errors import BadFrameError, requires
 from trt_ros.ros.dds.cdr import (
     EncodedView,
     ImageView,
@@ -103,17 +103,11 @@ def _is_depth(recording: Recording, topic: str) -> bool:
 
 
 def _through_cv_bridge(image: ImageView) -> Frame:
-    kind = 'unknown encoding'
-    try:
+    refused = partial(BadFrameError, 'unknown encoding')
+    remedy = f'Install cv_bridge, or publish {ENCODING_ADVICE}.'
+    with requires('cv_bridge', f'Image encoding {image.encoding!r}', remedy, refused):
         from cv_bridge import CvBridge
         from sensor_msgs.msg import Image
-    except ImportError as error:
-        raise BadFrameError(
-            kind,
-            f'Image encoding {image.encoding!r} needs cv_bridge, which is not installed.',
-            cause=str(error),
-            remedy=f'Install cv_bridge, or publish {ENCODING_ADVICE}.',
-        ) from error
     try:
         message = Image(
             height=image.height,
@@ -127,8 +121,7 @@ def _through_cv_bridge(image: ImageView) -> Frame:
     except BadFrameError:
         raise
     except Exception as error:  # CvBridgeError, or any exception of its conversion.
-        raise BadFrameError(
-            kind,
+        raise refused(
             f'cv_bridge cannot convert image encoding {image.encoding!r}.',
             cause=str(error),
             remedy=f'Publish {ENCODING_ADVICE}.',

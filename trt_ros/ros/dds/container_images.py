@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 import threading
-import traceback
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,7 +12,7 @@ from sensor_msgs.msg import Image
 
 from trt_ros.ros.dds import intra_process as intra
 from trt_ros.ros.dds.cdr import ImageView, read_image
-from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
+from trt_ros.ros.dds.rcl_subscription import MessageCallbacks, taking_thread
 
 #: Attribute of a node in a C++ container: the functions for images there.
 CONTAINER_IMAGES = 'container_images'
@@ -75,12 +74,11 @@ class ContainerSubscription:
         qos: QoSProfile,
         callbacks: MessageCallbacks,
     ) -> None:
-        self._images, self._node = images, node
-        self._callbacks = callbacks
+        self._images, self._callbacks = images, callbacks
         self._on_lost = callbacks.on_lost or callbacks.on_replaced or (lambda: None)
         self._stopping = threading.Event()
         self._subscription = images.open(node.resolve_topic_name(topic), *_arguments(qos))
-        self._thread = threading.Thread(target=self._run, name='images')
+        self._thread = taking_thread(node, self._stopping, self._take, 'images')
         self._thread.start()
 
     def poll(self) -> None:
@@ -94,19 +92,8 @@ class ContainerSubscription:
         self._images.close(self._subscription)
         self._thread.join()
 
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                self._deliver(*self._images.take(self._subscription))
-            except Exception:
-                self._node.get_logger().error(
-                    f'Failed to take images.\n{traceback.format_exc()}', throttle_duration_sec=10.0
-                )
-                self._stopping.wait(0.1)
-
-    def _deliver(
-        self, lost: int, incompatible: Sequence[int], taken: Sequence[Sequence[Any]]
-    ) -> None:
+    def _take(self) -> None:
+        lost, incompatible, taken = self._images.take(self._subscription)
         for kind in incompatible:
             if self._callbacks.on_incompatible is not None:
                 self._callbacks.on_incompatible(qos_policy_name_from_kind(kind))

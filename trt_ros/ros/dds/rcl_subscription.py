@@ -123,7 +123,7 @@ class RclSubscription:
         if rcl.counts_messages:
             self._on_missed(0)
         node.context.on_shutdown(self._wake)
-        self._thread = threading.Thread(target=self._run, name='messages')
+        self._thread = taking_thread(node, self._stopping, self._take_messages, 'messages')
         if not self._is_polled:
             self._thread.start()
 
@@ -183,17 +183,6 @@ class RclSubscription:
         self._stopping.set()
         if self._thread.is_alive():
             self._guard.trigger()
-
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                self._take_messages()
-            except Exception:
-                self._node.get_logger().error(
-                    f'Failed to take messages.\n{traceback.format_exc()}',
-                    throttle_duration_sec=10.0,
-                )
-                self._stopping.wait(0.1)
 
     def _take_messages(self) -> None:
         """Take messages until this is closed; once, if they are polled."""
@@ -309,6 +298,25 @@ class RclSubscription:
             del self._last[next(iter(self._last))]
         self._last[gid] = number
         return True
+
+
+def taking_thread(
+    node: Node, stopping: threading.Event, take: Callable[[], object], noun: str
+) -> threading.Thread:
+    """Return a thread that calls `take` until `stopping` is set, and logs its exceptions."""
+
+    def run() -> None:
+        while not stopping.is_set():
+            try:
+                take()
+            except Exception:
+                node.get_logger().error(
+                    f'Failed to take {noun}.\n{traceback.format_exc()}',
+                    throttle_duration_sec=10.0,
+                )
+                stopping.wait(0.1)
+
+    return threading.Thread(target=run, name=noun)
 
 
 def event_callbacks(on_incompatible: Callable[[str], None] | None) -> SubscriptionEventCallbacks:
