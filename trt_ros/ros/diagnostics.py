@@ -145,14 +145,10 @@ class FrameCounts:
         oldest = time.monotonic() - TIMES_WINDOW_SECONDS
         with self._lock:  # Keep it short: frames wait for the lock.
             kept = {stage: list(times) for stage, times in self._times.items()}
-        recent = {
-            stage: [seconds for when, seconds in times if when >= oldest]
-            for stage, times in kept.items()
-        }
         return {
-            stage: tuple(np.percentile(seconds, [50, 99]).tolist())
-            for stage, seconds in recent.items()
-            if seconds
+            stage: tuple(np.percentile(recent, [50, 99]).tolist())
+            for stage, times in kept.items()
+            if (recent := [seconds for when, seconds in times if when >= oldest])
         }
 
     def snapshot(self) -> tuple[int, int, dict[str, int]]:
