@@ -73,7 +73,8 @@ class McapWriter:
         self._write_due = time.monotonic() + seconds_per_write
         self.position = 0
         self._head = McapHead(topics, provenance or {}, attachments)
-        self._file = _open_file(path, resume)
+        with writing(path, 'Choose a new file in an existing, writable folder, or --resume.'):
+            self._file = FileIO(path, 'r+' if resume else 'x')
         try:
             if resume:
                 self._continue()
@@ -307,14 +308,3 @@ class McapWriter:
 def _entry(index: records.ChunkIndex) -> _Entry:
     times = int64(index.message_start_time), int64(index.message_end_time)
     return record_bytes(index), times if index.message_index_length else ()
-
-
-def _open_file(path: Path, resume: bool) -> FileIO:
-    with writing(path, 'Choose a file in an existing, writable folder.'):
-        try:
-            return FileIO(path, 'r+' if resume else 'x')
-        except FileExistsError as error:
-            raise ParameterError(
-                f'File {path} exists already.',
-                remedy='Choose another output file, or continue this one with --resume.',
-            ) from error

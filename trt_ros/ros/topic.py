@@ -1,4 +1,4 @@
-"""Topics that a node subscribes to, with their counters, and those whose messages are held."""
+"""Topics that a node subscribes to, with their counters, and exceptions that drop messages."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
