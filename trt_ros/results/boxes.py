@@ -54,36 +54,26 @@ class Objects(Result):
 
     A sequence: an integer returns an `Object`; a slice, a mask (N,) bool or indices (K,) return
     some objects in their order.
+
+    :ivar scores: (N,) float32, 0 to 1; `labels`: (N,) int32, class indices.
+    :ivar ids: (N,) integers or texts, '' for none; None: no object has one.
+    :ivar region_results: the result of a further network per object, None for those that were not
+        run; [] if the model has none.
     """
 
     if TYPE_CHECKING:  # At run time they would become the defaults of the dataclasses' fields.
+        scores: np.ndarray
+        labels: np.ndarray
+        ids: np.ndarray | None
+        region_results: Sequence[Result | None]
 
         @property
         def xyxy(self) -> np.ndarray:
             """Upright boxes: (N, 4) float32, x1, y1, x2, y2 in source-image pixels."""
 
         @property
-        def scores(self) -> np.ndarray:
-            """Scores: (N,) float32, 0 to 1."""
-
-        @property
-        def labels(self) -> np.ndarray:
-            """Class indices: (N,) int32."""
-
-        @property
-        def ids(self) -> np.ndarray | None:
-            """Identities: (N,) integers or texts, '' for none; None: no object has one."""
-
-        @property
         def detections(self) -> Detections:
             """The upright boxes."""
-
-        @property
-        def region_results(self) -> Sequence[Result | None]:
-            """
-            The result of a further network per object, None for those that were not run; [] if the
-            model has none.
-            """
 
     def rotated_boxes(self) -> np.ndarray:
         """Return (N, 5) float64: center x, y, width, height and the angle of the width."""
