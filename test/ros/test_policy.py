@@ -129,13 +129,12 @@ def test_a_robot_walks_in_real_time_beside_a_flood_of_its_gpu(flood, go1, peer):
 
 
 @ON_CPU
-@pytest.mark.parametrize('lost', [0.3])
-def test_lost_observations_slow_the_robot_down_but_do_not_fell_it(go1, lost):
+def test_lost_observations_slow_the_robot_down_but_do_not_fell_it(go1):
     node, robot = go1()
     rng = np.random.default_rng(0)
-    robot.walk(10, is_lost=lambda step: step > 0 and rng.random() < lost)
-    print(f'{lost:.0%} lost: {robot.distance:.3f} m, upright {robot.upright:.3f}')
-    assert robot.distance > 0.9 * DISTANCE and robot.upright > 0.95, node.log
+    robot.walk(5, is_lost=lambda step: step > 0 and rng.random() < 0.3)
+    print(f'30 % lost: {robot.distance:.3f} m, upright {robot.upright:.3f}')
+    assert robot.distance > 0.45 * DISTANCE and robot.upright > 0.95, node.log
 
 
 @ON_CPU

@@ -69,6 +69,7 @@ def test_auto_requests_qos_of_all_publishers_and_logs_reason(fake_detector, peer
     assert '/mixed: requesting best_effort (2 publishers, 1 not reliable).' in node.log
     for publisher in publishers:
         assert_images_come(node, publisher, as_image(picture(), 'rgb8'))
+    assert published_with(peer, '/mixed/detections') == ('reliable', 'volatile')
     (asked,) = peer.node.get_subscriptions_info_by_topic('/mixed')
     assert asked.qos_profile.reliability == ReliabilityPolicy.BEST_EFFORT
 
@@ -214,11 +215,13 @@ def published_with(peer, topic):
     return qos.reliability.name.lower(), qos.durability.name.lower()
 
 
-def test_results_use_overrides(fake_detector, peer):
-    start(
+def test_results_use_overrides_and_those_of_unknown_topics_are_reported(fake_detector, peer):
+    node = start(
         fake_detector,
         'offered',
         **{
+            'qos_overrides./offered.subscription.reliability': 'best_effort',
+            'qos_overrides./ofered.subscription.reliability': 'best_effort',
             'qos_overrides./offered/detections.publisher.reliability': 'best_effort',
             'qos_overrides./offered/detections.publisher.durability': 'transient_local',
             'qos_overrides./offered/detections.publisher.depth': 3,
@@ -226,8 +229,11 @@ def test_results_use_overrides(fake_detector, peer):
     )
     assert published_with(peer, '/offered/detections') == ('best_effort', 'transient_local')
     assert published_with(peer, '/offered/label_info') == ('reliable', 'transient_local')
-    start(fake_detector, 'offering')
-    assert published_with(peer, '/offering/detections') == ('reliable', 'volatile')
+    assert (
+        'qos_overrides./ofered.subscription.reliability is ignored: this node does not '
+        'have that topic.'
+    ) in node.log
+    assert 'qos_overrides./offered' not in node.log
 
 
 def test_invalid_override_fails_configure_with_reason(fake_detector):
@@ -237,22 +243,6 @@ def test_invalid_override_fails_configure_with_reason(fake_detector):
         'The parameters qos_overrides./odd/detections.publisher.* are invalid.\nCause: '
     ) in node.log
     assert 'Traceback' not in node.log
-
-
-def test_override_of_unknown_topic_is_reported(fake_detector):
-    node = start(
-        fake_detector,
-        'misled',
-        **{
-            'qos_overrides./misled.subscription.reliability': 'best_effort',
-            'qos_overrides./misdel.subscription.reliability': 'best_effort',
-        },
-    )
-    assert (
-        'qos_overrides./misdel.subscription.reliability is ignored: this node does not '
-        'have that topic.'
-    ) in node.log
-    assert 'qos_overrides./misled' not in node.log
 
 
 def no_image(peer, name):

@@ -16,12 +16,12 @@ from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
 COUNTS = (300, 10, 20, 300)
 
 
-@pytest.fixture
-def drives(tmp_path) -> Path:
+@pytest.fixture(scope='session')
+def drives(tmp_path_factory) -> Path:
     """Return a folder of recordings, with COUNTS images each."""
     from support.recordings import raw_image, write_recording
 
-    folder = tmp_path / 'drives'
+    folder = tmp_path_factory.mktemp('recordings')
     colors = 255 * np.eye(3, dtype=np.uint8)
     for number, count in enumerate(COUNTS):
         images = [

@@ -161,7 +161,7 @@ def test_a_write_that_stops_anywhere_costs_only_itself(
             return writer.position
 
     written(whole, 1, 301)
-    for nbytes in itertools.count(1, 197):
+    for nbytes in itertools.count(1, 397):
         path.unlink(missing_ok=True)
         written(path, 1, first)
         writer = McapWriter(path, TOPICS, resume=True, compression=compression)
@@ -190,7 +190,7 @@ def test_a_file_that_is_cut_anywhere_is_continued_with_its_whole_records(tmp_pat
         write(writer, range(1, CHUNK_POSITIONS + 4))
     whole = path.read_bytes()
     last = whole.rindex(struct.pack('<BQ', 0x80, 8)) + 17  # The end of the last position.
-    for length in (*range(0, len(whole), 97), head, *range(last - 50, len(whole))):
+    for length in (*range(0, len(whole), 197), head, *range(last - 50, len(whole))):
         cut.write_bytes(whole[:length])
         with closing(McapWriter(cut, TOPICS, resume=True)) as writer:
             assert writer.position in (0, CHUNK_POSITIONS, CHUNK_POSITIONS + 3)

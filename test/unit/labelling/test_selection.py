@@ -74,11 +74,11 @@ def test_the_budget_is_that_of_all_recordings(select, tmp_path, more):
         ]
         write_recording(tmp_path / f'drives/day_{number}/drive', images)
     output, report = tmp_path / 'labeled', tmp_path / 'report.jsonl'
-    flags = ['--model', select.model, '--select', 'uncertain', '--budget', '3', *more]
+    flags = ['--model', select.model, '--select', 'uncertain', '--budget', '3']
     flags += ['--score-threshold', '0.1', '--recursive', '--report', str(report)]
     command = ['label', str(tmp_path / 'drives'), '--output', str(output), *flags]
     assert main([*command, '--exclude', 'day_1/*']) == 0
-    assert main([*command, '--resume']) == 0
+    assert main([*command, '--resume', *more]) == 0
     found = json.loads((output / 'selected.json').read_text())
     names = [each['file_name'] for each in found['images']]
     assert [name.split('/')[0] for name in names] == ['day_1', 'day_1', 'day_0']
