@@ -68,11 +68,15 @@ def test_every_parameter_has_a_description_and_an_allowed_default(name):
         assert each.check(each.default) == each.default
 
 
+@pytest.fixture(scope='module')
+def node(start_node):
+    return start_node('any_gpu', 'trt_ros.nodes.detector', '-p', 'device:=auto', autostart=False)
+
+
 @pytest.mark.ros
-def test_device_is_set_by_index_or_as_auto(start_node):
+def test_device_is_set_by_index_or_as_auto(node):
     from rclpy.parameter import Parameter
 
-    node = start_node('any_gpu', 'trt_ros.nodes.detector', '-p', 'device:=auto', autostart=False)
     assert node.get('device') == -1
     assert node.set(device=3) == ''
     assert node.get('device') == 3
@@ -83,10 +87,9 @@ def test_device_is_set_by_index_or_as_auto(start_node):
 
 
 @pytest.mark.ros
-def test_text_of_parameters_is_escaped_and_short_in_answers_and_the_log(start_node):
+def test_text_of_parameters_is_escaped_and_short_in_answers_and_the_log(node):
     from rclpy.parameter import Parameter
 
-    node = start_node('outside', 'trt_ros.nodes.detector', autostart=False)
     for value in ('x' * 100_000, 'a b ' * 25_000, '\x1b' * 25_000):
         for name in ('qos_reliability', 'score_threshold', 'device'):
             reason = node.set(**{name: Parameter(name, value=value)})

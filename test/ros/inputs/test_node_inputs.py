@@ -117,19 +117,16 @@ def test_an_rgbd_detector_takes_color_and_depth_of_two_topics(start, peer, publi
     assert not results.wait_for(at(2)).detections
 
 
-@pytest.mark.parametrize(
-    ('encoding', 'dtype', 'full'),
-    [('mono8', np.uint8, 255), ('mono16', np.uint16, 65535), ('16UC1', np.uint16, 1000)],
-)
-def test_a_segmenter_of_one_channel_takes_gray_and_depth_images(
-    start, peer, publisher, encoding, dtype, full
-):
-    name = f'gray_{encoding.lower()}'
-    start('segmenter', name, 'gray_segmenter', '-r', f'image:=/{name}_camera/image')
-    images = publisher(Image, f'/{name}_camera/image')
-    masks = peer.inbox(Image, f'/{name}/mask')
-    images.publish(as_image(half_and_half(full, 0, dtype=dtype), encoding, stamp=1))
-    assert (pixels_of(masks.wait_for(at(1))) == half_and_half(0, 1)).all()
+def test_a_segmenter_of_one_channel_takes_gray_and_depth_images(start, peer, publisher):
+    start('segmenter', 'gray', 'gray_segmenter', '-r', 'image:=/gray_camera/image')
+    images = publisher(Image, '/gray_camera/image')
+    masks = peer.inbox(Image, '/gray/mask')
+    for stamp, (encoding, dtype, full) in enumerate(
+        (('mono8', np.uint8, 255), ('mono16', np.uint16, 65535), ('16UC1', np.uint16, 1000)), 1
+    ):
+        pixels = half_and_half(full, 0, dtype=dtype)
+        images.publish(as_image(pixels, encoding, stamp=stamp))
+        assert (pixels_of(masks.wait_for(at(stamp))) == half_and_half(0, 1)).all(), encoding
 
 
 def test_a_classifier_of_one_channel_takes_thermal_and_depth_images(start, peer, publisher):
