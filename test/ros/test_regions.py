@@ -13,7 +13,7 @@ from vision_msgs.msg import Detection2DArray
 
 from support.backends import ON_CPU
 from support.bundles import write_cascade
-from support.ros_messages import as_image, detection
+from support.ros_messages import as_image, detection, diagnostics
 from support.save_network import save_network
 from trt_ros.demo import MODEL
 from trt_ros.ros.regions import choose_objects
@@ -216,7 +216,9 @@ def test_the_classifier_adds_the_classes_of_each_object(start, peer, models):
 
 
 @ON_CPU
-def test_images_and_detections_meet_by_stamp_in_any_order(start, peer, models):
+def test_images_and_detections_meet_by_stamp_in_any_order_and_others_are_counted(
+    start, peer, models
+):
     cascade = start('classifier', 'meeting', models['color'], queue_size=3, **PIXELS)
     assert 'synchronization: equal stamps' in cascade.node.log
     box = peer.inbox(Detection2DArray, '/meeting/detections')
@@ -231,25 +233,13 @@ def test_images_and_detections_meet_by_stamp_in_any_order(start, peer, models):
     cascade.send_detections(21)
     assert cascade.result(box, 21).detections == []
     assert [each.header.stamp.sec for each in box.messages] == [1, 21]
-
-
-@ON_CPU
-def test_diagnostics_count_what_finds_no_partner(start, peer, models):
-    from diagnostic_msgs.msg import DiagnosticArray
-
-    cascade = start('classifier', 'counted', models['color'], queue_size=2, qos_depth=50, **PIXELS)
-    diagnostics = peer.inbox(DiagnosticArray, '/diagnostics')
-    for stamp in range(1, 6):
-        cascade.send_image(stamp)
-
-    def is_counted(array):
-        return any(
-            status.name.startswith('counted:')
-            and any('no partner' in each.key and each.value == '3' for each in status.values)
-            for status in array.status
-        )
-
-    diagnostics.wait_for(is_counted, 'three images without detections')
+    diagnostics(peer, 'meeting')(
+        **{
+            'image: dropped: no partner': '5',
+            'detections: dropped: no partner': '1',
+            'frames published': '2',
+        }
+    )
 
 
 def test_keypoints_of_each_object_are_in_source_pixels(start, peer, models):
