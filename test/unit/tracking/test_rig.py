@@ -42,8 +42,8 @@ def nearest(center, seconds, walkers):
 def test_one_object_has_one_identity_all_around_the_rig(method, late):
     tracker, rng = METHODS[method](in_space=True), np.random.default_rng(3)
     owners, cameras = {}, {}
-    for step in range(130):
-        now = 10 + step / 10
+    for step in range(65):
+        now = 10 + step / 5
         for camera in rng.permutation(CAMERAS):
             stamp = now - (late if camera == 2 else 0.0)
             found = locate(camera, stamp, WALKERS)

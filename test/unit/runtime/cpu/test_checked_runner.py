@@ -8,7 +8,7 @@ import numpy as np
 from onnx import helper
 import pytest
 
-from fuzz import attributes, control_flow, graphs, models, tensors
+from fuzz import attributes, control_flow, graphs, tensors
 from support.save_network import save_network
 from trt_ros.errors import ClosedError, MemoryLimitError, ModelError, TimeLimitError
 from trt_ros.progress import CancelledError, Reporter
@@ -184,6 +184,7 @@ def test_an_input_that_cannot_be_allocated_is_refused(write, cache, name):
 
 def test_metadata_that_is_not_utf8_is_an_error(tmp_path, cache):
     path = tmp_path / 'model.onnx'
-    path.write_bytes(dict(models.files())['bytes_not_utf8_0'])
+    content = graphs.averaged(metadata={'names': 'REPLACED!!'}).SerializeToString()
+    path.write_bytes(content.replace(b'REPLACED!!', b'\xff\xfe\xed\xa0\x80abcde'))
     with pytest.raises(ModelError, match='are not UTF-8'):
         CheckedRunner.open(path, engine_cache_dir=cache)
