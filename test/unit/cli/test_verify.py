@@ -49,6 +49,7 @@ def test_montage_shows_input_beside_annotated_photograph(verify):
     code, drawn, said = verify()
     assert code == 0
     assert 'decoder yolov8: ' in said and 'nothing to compare: backend onnxruntime' in said
+    assert 'differs from the training' not in said
     pixels = drawn[-480:]
     assert pixels[240, 240].tolist() == RED_BGR  # The input: 64 × 64, half of it padding.
     assert pixels[20, 240].tolist() == pixels[460, 240].tolist() == [114, 114, 114]
@@ -97,10 +98,6 @@ def test_without_tensorrt_the_reading_is_told_and_the_command_for_a_picture(
     assert 'decoder yolov8: ' in said and 'Nothing to compare: ONNX Runtime is the only' in said
     named = re.search(r'`trt-ros (verify \S+) photo.jpg (--picture \S+)`', said)
     assert named and verify(model=named[1].split()[1])[0] == 0
-
-
-def test_preprocessing_of_the_family_is_not_reported(verify):
-    assert 'differs from the training' not in verify()[2]
 
 
 def test_a_network_of_uint8_is_shown_as_it_is(verify, color_detector):
