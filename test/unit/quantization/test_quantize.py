@@ -12,7 +12,6 @@ import onnx
 import pytest
 
 from trt_ros.cli import main
-from trt_ros.cli._samples import fingerprint, frames
 from trt_ros.demo import MODEL
 from trt_ros.progress import Reporter
 from trt_ros.quantization.calibration import Calibration
@@ -22,7 +21,7 @@ from trt_ros.quantization.quantize import FrameSource, limited
 from trt_ros.quantization.quantize import quantize as python_quantize
 from trt_ros.runtime.cpu.checked_runner import CheckedRunner
 from trt_ros.runtime.options import PipelineOptions
-from trt_ros.vision.pixel_limit import PixelLimit
+from trt_ros.vision.frame import Frame
 
 pytestmark = pytest.mark.slow
 
@@ -98,45 +97,37 @@ def test_results_of_a_detector_agree_with_those_of_the_original(quantize, to, tm
 
 
 @pytest.fixture
-def interrupt(pictures, tmp_path):
-    """Return a function that quantizes until a phase has reached a percentage."""
+def start(pictures, quantize, tmp_path):
+    """Return a function that quantizes until a phase, if any, has reached a percentage."""
+    images = [cv2.imread(str(path)) for path in sorted(pictures.iterdir())]
 
-    def interrupt(phase, percent):
+    def start(phase='', percent=0, **options):
         def on_progress(progress):
             if progress.phase == phase and progress.percent >= percent:
                 raise KeyboardInterrupt
 
-        files, limit = [pictures], PixelLimit().max_image_pixels
-        source = FrameSource(
-            lambda: (frame for _, frame in frames(files, limit)),
-            4,
-            json.dumps([fingerprint(files), 256, limit, []]),
+        return python_quantize(
+            QuantOptions(to='int8', **options),
+            PipelineOptions(model_path=str(tmp_path / 'small.onnx')),
+            FrameSource(lambda: (Frame.from_pixels(each, 'bgr8') for each in images), 4, ''),
+            tmp_path / 'q.onnx',
+            Reporter(on_progress),
         )
-        with pytest.raises(KeyboardInterrupt):
-            python_quantize(
-                QuantOptions(to='int8'),
-                PipelineOptions(model_path=str(tmp_path / 'small.onnx')),
-                source,
-                tmp_path / 'q.onnx',
-                Reporter(on_progress),
-            )
-        assert not (tmp_path / 'q.onnx').exists()
 
-    return interrupt
+    return start
 
 
-def test_calibration_continues_where_an_earlier_run_ended(quantize, interrupt, tmp_path):
-    interrupt('calibrating', 50)
-    code, printed = quantize()
-    assert code == 0
-    assert 'calibrated with 4 images, 2 of them by an earlier run' in printed.out
-    resumed = dict(np.load(tmp_path / 'q.calibration.npz'))
-    code, printed = quantize('--method', 'max', '--max-drop', '1', '--force')
-    assert 'calibrated with 4 images, 4 of them by an earlier run, method max' in printed.out
-    (tmp_path / 'q.calibration.npz').write_bytes(b'damaged')
-    code, printed = quantize('--force')
-    assert 'calibrated with 4 images, method mse' in printed.out
-    for name, values in np.load(tmp_path / 'q.calibration.npz').items():
+def test_calibration_continues_where_an_earlier_run_ended(start, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        start('calibrating', 50)
+    assert not (tmp_path / 'q.onnx').exists()
+    kept = tmp_path / 'q.calibration.npz'
+    assert start().resumed == 2
+    resumed = dict(np.load(kept))
+    assert start(method='max', max_drop=1.0).resumed == 4
+    kept.write_bytes(b'damaged')
+    assert start().resumed == 0
+    for name, values in np.load(kept).items():
         np.testing.assert_array_equal(values, resumed[name])
 
 
@@ -165,8 +156,9 @@ def edit_calibration(path, edit):
     np.savez(path, **arrays)
 
 
-def test_errors_of_layers_are_measured_once(quantize, interrupt, tmp_path):
-    interrupt('measuring layers', 50)
+def test_errors_of_layers_are_measured_once(start, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        start('measuring layers', 50)
 
     def replace_errors(arrays):
         errors = json.loads(str(arrays['errors']))
@@ -174,9 +166,8 @@ def test_errors_of_layers_are_measured_once(quantize, interrupt, tmp_path):
         arrays['errors'] = np.array(json.dumps(dict.fromkeys(errors, 0.125)))
 
     edit_calibration(tmp_path / 'q.calibration.npz', replace_errors)
-    assert quantize('--max-drop', '1', '--json', tmp_path / 'report.json')[0] == 0
-    first, second = (each['error'] for each in reasons(tmp_path / 'report.json')[0]['layers'][:2])
-    assert first == 0.125 and second not in (0, first)
+    first, second, *_ = start(max_drop=1.0).layers
+    assert first.error == 0.125 and second.error not in (0, 0.125)
 
 
 @pytest.fixture
@@ -200,7 +191,9 @@ def test_layers_return_to_float_until_the_results_agree(quantize, spoil, tmp_pat
     """The range of one activation is spoilt: its layer returns, the other stays quantized."""
     spoil(a=1e-3)
     path = tmp_path / 'report.json'
-    assert quantize('--json', path, '--max-drop', '0.05')[0] == 0
+    code, printed = quantize('--json', path, '--max-drop', '0.05')
+    assert code == 0
+    assert 'calibrated with 4 images, 4 of them by an earlier run, method mse' in printed.out
     report, why = reasons(path)
     assert why['b'] == 'in float to meet --max-drop'
     assert why['a'] == ''
