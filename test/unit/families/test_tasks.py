@@ -79,20 +79,15 @@ def test_every_task_has_a_node_that_there_is():
 
 
 @pytest.mark.parametrize('family', ALL, ids=lambda family: family.name)
-@pytest.mark.parametrize(
-    'outputs', ['none', 'x (1, 2, 3, 4, 5)', 'x (1, 3, 2, 2); y (1, 3, 2, 2)']
-)
-def test_a_wrong_decoder_name_reports_the_expected_outputs_and_a_remedy(network, family, outputs):
-    seen = network(outputs)
-    assert decoder.choose_family(TASKS[family.task], family.name, seen) == (
-        family,
-        'as configured',
-    )
-    with pytest.raises(
-        TensorMismatchError, match=f'not those of {family.name}: expected'
-    ) as error:
-        open_head(family, seen)
-    assert error.value.remedy == family.remedy
+def test_a_wrong_decoder_name_reports_the_expected_outputs_and_a_remedy(network, family):
+    wanted = f'not those of {family.name}: expected'
+    for outputs in ('none', 'x (1, 2, 3, 4, 5)', 'x (1, 3, 2, 2); y (1, 3, 2, 2)'):
+        seen = network(outputs)
+        chosen = decoder.choose_family(TASKS[family.task], family.name, seen)
+        assert chosen == (family, 'as configured')
+        with pytest.raises(TensorMismatchError, match=wanted) as error:
+            open_head(family, seen)
+        assert error.value.remedy == family.remedy, outputs
 
 
 def test_the_name_of_another_task_lists_the_variants_of_this_one(network):
