@@ -19,7 +19,6 @@ from trt_ros.results.poses import NAMES, Poses
 from trt_ros.ros.dds.cdr import (
     ImageWriter,
     append_aligned,
-    append_number,
     append_text,
     begin_message,
 )
@@ -113,7 +112,7 @@ class ResultMessages:
     def _(self, result: Classification, header: ImageHeader) -> Iterator[tuple[str, memoryview]]:
         message = begin_message(header.stamp, header.frame_id)
         best = result.top(MAX_CLASSES)
-        append_number(message, len(best))
+        append_aligned(message, 'I', len(best))
         for label, score in zip(best.tolist(), result.scores[best].tolist()):
             append_text(message, name_of(result.class_names, label))
             append_aligned(message, 'd', score)

@@ -17,6 +17,7 @@ _STAMP_AND_NUMBER = {
     order: (struct.Struct(f'{order}iI'), struct.Struct(f'{order}I')) for order in '<>'
 }
 STAMP = _STAMP_AND_NUMBER['<'][0]
+_NBYTES = {kind: struct.calcsize(kind) for kind in 'HIQqd'}
 
 #: Seconds, nanoseconds.
 Stamp = tuple[int, int]
@@ -262,12 +263,10 @@ def _image_head(
     width, height = image_wh
     step = width * channels
     head = begin_message((0, 0), frame_id)
-    append_number(head, height)
-    append_number(head, width)
+    append_aligned(head, 'I', height, width)
     append_text(head, encoding)
     head.append(0)  # is_bigendian
-    append_number(head, step)
-    append_number(head, step * height)
+    append_aligned(head, 'I', step, step * height)
     return head
 
 
@@ -278,22 +277,16 @@ def begin_message(stamp: Stamp, frame_id: str) -> bytearray:
     return message
 
 
-def append_number(message: bytearray, number: int) -> None:
-    """Append a uint32 and the padding before it."""
-    message += bytes(-len(message) % 4)
-    message += struct.pack('<I', number)
-
-
 def append_aligned(message: bytearray, kind: str, *numbers: float) -> None:
     """Append numbers of a format of `struct`, and the padding before them."""
     if numbers:
-        message += bytes(-(len(message) - len(ENCAPSULATION)) % struct.calcsize(kind))
+        message += bytes((4 - len(message)) % _NBYTES[kind])  # After the encapsulation.
         message += struct.pack(f'<{len(numbers)}{kind}', *numbers)
 
 
 def append_numbers(message: bytearray, kind: str, numbers: Sequence[int]) -> None:
     """Append a sequence of numbers of a format of `struct`."""
-    append_number(message, len(numbers))
+    append_aligned(message, 'I', len(numbers))
     append_aligned(message, kind, *numbers)
 
 
@@ -301,7 +294,7 @@ def append_data(
     message: bytearray, values: np.ndarray, inserted: list[tuple[int, np.ndarray]]
 ) -> None:
     """Append the bytes of a contiguous array as a sequence, most of them by `with_data`."""
-    append_number(message, values.nbytes)
+    append_aligned(message, 'I', values.nbytes)
     data = values.reshape(-1).view(np.uint8)
     whole = data.size // 8 * 8  # What follows stays aligned without them.
     inserted.append((len(message), data[:whole]))
@@ -323,6 +316,6 @@ def with_data(message: bytearray, inserted: list[tuple[int, np.ndarray]]) -> np.
 def append_text(message: bytearray, text: str) -> None:
     """Append a string: its size with the NUL, then its bytes."""
     encoded = text.encode()
-    append_number(message, len(encoded) + 1)
+    append_aligned(message, 'I', len(encoded) + 1)
     message += encoded
     message.append(0)

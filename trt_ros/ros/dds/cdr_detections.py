@@ -14,7 +14,7 @@ from trt_ros.ros.dds.cdr import (
     ENCAPSULATION,
     STAMP,
     Fields,
-    append_number,
+    append_aligned,
     append_text,
     begin_message,
 )
@@ -89,7 +89,7 @@ class DetectionWriter:
                 self._layouts.clear()
             names = self._class_names if class_id_format == 'name' else ()
             start = begin_message((0, 0), frame_id)
-            append_number(start, 0)
+            append_aligned(start, 'I', 0)
             by_label = {offset: _ByLabel(frame_id, names, offset) for offset in (0, 4)}
             layout = self._layouts[key] = bytes(start), by_label
         head, by_offset = layout
@@ -153,7 +153,7 @@ class _ByLabel(dict[tuple[int, int], bytes]):
         label, more = key
         detection = bytearray(self._offset + 8)
         append_text(detection, self._frame_id)
-        append_number(detection, 1 + more)
+        append_aligned(detection, 'I', 1 + more)
         append_text(detection, name_of(self._class_names, label))
         detection += bytes(-len(detection) % 8)
         detection += _DOUBLES.tobytes()

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from trt_ros.errors import BadFrameError
-from trt_ros.ros.dds.cdr import ENCAPSULATION, Fields, append_number, append_text
+from trt_ros.ros.dds.cdr import ENCAPSULATION, Fields, append_aligned, append_text
 from trt_ros.ros.dds.cdr_tensors import SENT_AS, tensor_view
 
 #: Element type of std_msgs/NAMEMultiArray by NAME.
@@ -71,13 +71,11 @@ def write_multi_array(tensor: np.ndarray) -> np.ndarray:
     dtype = SENT_AS.get(native, native).newbyteorder('<')
     values = np.ascontiguousarray(tensor, dtype)
     head = bytearray(ENCAPSULATION)
-    append_number(head, tensor.ndim)
+    append_aligned(head, 'I', tensor.ndim)
     for axis, size in enumerate(tensor.shape):
         append_text(head, f'dim{axis}')
-        append_number(head, size)
-        append_number(head, math.prod(tensor.shape[axis:]))
-    append_number(head, 0)  # data_offset
-    append_number(head, values.size)
+        append_aligned(head, 'I', size, math.prod(tensor.shape[axis:]))
+    append_aligned(head, 'I', 0, values.size)  # After data_offset.
     if values.size:
         head += bytes(-(len(head) - len(ENCAPSULATION)) % values.itemsize)
     head += values.reshape(-1).view(np.uint8).data

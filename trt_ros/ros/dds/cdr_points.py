@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from trt_ros.ros.dds.cdr import append_number, append_text, begin_message
+from trt_ros.ros.dds.cdr import append_aligned, append_text, begin_message
 from trt_ros.ros.dds.memory import Pool
 
 #: Values of sensor_msgs/PointField.
@@ -23,7 +23,6 @@ class PointWriter:
 
     def __init__(self, fields: tuple[Field, ...]) -> None:
         self._fields, self._pool = fields, Pool()
-        self._columns = sum(count for *_, count in fields)
         self.message: np.ndarray = np.empty(0, np.uint8)
 
     def begin(
@@ -31,31 +30,22 @@ class PointWriter:
     ) -> np.ndarray:
         """Write all fields but the points; return these, (height, width, values), to fill."""
         width, height = cloud_wh
-        head = self._head(stamp, frame_id, cloud_wh)
-        nbytes = 4 * self._columns * width * height
+        head = begin_message(stamp, frame_id)
+        append_aligned(head, 'I', height, width, len(self._fields))
+        offset = 0
+        for name, datatype, count in self._fields:
+            append_text(head, name)
+            append_aligned(head, 'I', offset)
+            head.append(datatype)
+            append_aligned(head, 'I', count)
+            offset += 4 * count
+        head.append(0)  # is_bigendian
+        nbytes = offset * width * height
+        append_aligned(head, 'I', offset, offset * width, nbytes)
         self.message = self.message[:0]  # Frees the memory of the last one.
         pad = -len(head) % 16  # Aligns the points in memory.
         raw = self._pool.take(pad + len(head) + nbytes + 1)
         self.message = message = raw[pad:]
         message[: len(head)] = np.frombuffer(head, np.uint8)
         message[-1] = 0  # is_dense: NaN may occur.
-        return np.ndarray((height, width, self._columns), np.dtype('<f4'), raw, pad + len(head))
-
-    def _head(self, stamp: tuple[int, int], frame_id: str, cloud_wh: tuple[int, int]) -> bytearray:
-        width, height = cloud_wh
-        head = begin_message(stamp, frame_id)
-        append_number(head, height)
-        append_number(head, width)
-        append_number(head, len(self._fields))
-        offset = 0
-        for name, datatype, count in self._fields:
-            append_text(head, name)
-            append_number(head, offset)
-            head.append(datatype)
-            append_number(head, count)
-            offset += 4 * count
-        head.append(0)  # is_bigendian
-        append_number(head, offset)
-        append_number(head, offset * width)
-        append_number(head, offset * width * height)
-        return head
+        return np.ndarray((height, width, offset // 4), np.dtype('<f4'), raw, pad + len(head))

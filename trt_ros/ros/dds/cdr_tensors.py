@@ -12,7 +12,6 @@ from trt_ros.ros.dds.cdr import (
     Fields,
     append_aligned,
     append_data,
-    append_number,
     append_numbers,
     append_text,
     begin_message,
@@ -136,7 +135,7 @@ def write_tensor_list(
     :raises BadFrameError: 'bad tensor' when the message has no code for the type of a tensor.
     """
     message, data = begin_message(stamp, frame_id), list[tuple[int, np.ndarray]]()
-    append_number(message, len(tensors))
+    append_aligned(message, 'I', len(tensors))
     for name, tensor in tensors.items():
         dtype = SENT_AS.get(tensor.dtype, tensor.dtype)
         tensor = np.ascontiguousarray(tensor, dtype).reshape(tensor.shape)
@@ -147,7 +146,7 @@ def write_tensor_list(
         append_text(message, name)
         message.append(tensor.ndim)
         append_numbers(message, 'I', tensor.shape)
-        append_number(message, _CODES[tensor.dtype])
+        append_aligned(message, 'I', _CODES[tensor.dtype])
         append_numbers(message, 'Q', _row_major(tensor.shape, tensor.itemsize))
         append_data(message, tensor, data)
     return with_data(message, data)
@@ -214,10 +213,10 @@ def write_dlpack_list(
 ) -> np.ndarray:
     """Write an isaac_ros_tensor_msgs/TensorList: row-major, (N,) uint8; or BadFrameError."""
     message, data = begin_message(stamp, frame_id), list[tuple[int, np.ndarray]]()
-    append_number(message, len(tensors))
+    append_aligned(message, 'I', len(tensors))
     for name in tensors:
         append_text(message, name)
-    append_number(message, len(tensors))
+    append_aligned(message, 'I', len(tensors))
     for name, tensor in tensors.items():
         kind, bits = tensor.dtype.kind, 8 * tensor.dtype.itemsize
         if bits not in _DLPACK_BITS.get(kind, ()):
