@@ -55,11 +55,13 @@ class BoundInputs(NodeInputs):
 
     :param node: an InferenceNode whose pipeline is open, with one camera. The camera's counters
         are those of the primary topic's messages, and its topic becomes that of the first image.
+    :param max_age: that of topics that start runs, in seconds, where their bindings have none.
     :raises ParameterError: when a topic is invalid, or a max_age has no effect.
     """
 
-    def __init__(self, node: Any) -> None:
+    def __init__(self, node: Any, max_age: float | None = None) -> None:
         pipeline, [camera] = node.pipeline, node.cameras
+        self._max_age = max_age
         self._node, self._camera, self._feeds = node, camera, pipeline.feeds
         counts: FrameCounts = camera.counts
         self._format = open_format(node.parameters.tensor_format)
@@ -152,13 +154,9 @@ class BoundInputs(NodeInputs):
                 cause='max_age is the maximum age of a message when it is sampled, or held.',
                 remedy='Set rate_hz to the rate of the samples, or leave max_age out.',
             )
-        max_age = min(ages, default=None if is_held else self.default_max_age())
+        max_age = min(ages, default=None if is_held else self._max_age)
         first = self._first(bound) if is_held else None
         return Topic(self._node, name, codec, counts, max_age, is_held, first)
-
-    def default_max_age(self) -> float | None:
-        """Return the max_age of topics that start runs, where their bindings have none."""
-        return None
 
     def _first(self, bound: Sequence[Binding]) -> dict[str, np.ndarray] | None:
         """Return the arrays of a topic without a message, as its codec would; None for none."""

@@ -56,11 +56,6 @@ class PolicyInputs(BoundInputs):
 
     _node: PolicyNode
 
-    def default_max_age(self) -> float | None:
-        """Return the parameter max_age, where messages are sampled."""
-        parameters = self._node.parameters
-        return parameters.max_age if parameters.rate_hz else None
-
     def complete(self, header: Header) -> Any:
         """Take the time of a set, sampled: by the topic that expires first; see the base."""
         node = self._node
@@ -108,7 +103,8 @@ class PolicyNode(InferenceNode):
         """Return the inputs of the open pipeline."""
         if not self.parameters.rate_hz and self.pipeline.frequency:
             self.parameters = replace(self.parameters, rate_hz=self.pipeline.frequency)
-        return PolicyInputs(self)
+        parameters: PolicyParameters = self.parameters
+        return PolicyInputs(self, parameters.max_age if parameters.rate_hz else None)
 
     def open(self) -> Iterable[str]:
         """Open the pipeline; return log lines."""
