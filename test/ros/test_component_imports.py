@@ -11,15 +11,15 @@ LATE = {'onnxruntime', 'onnx', 'tensorrt', 'tensorrt_rtx', 'cuda', 'scipy', 'tri
 LATER = {'trt_ros.runtime.fitting', 'trt_ros.recording', 'geometry_msgs', 'cv2'}
 
 
-def test_backends_are_not_imported_with_the_nodes():
+def test_nodes_are_imported_without_backends_and_one_without_what_its_configure_needs():
     modules = ', '.join(f'trt_ros.nodes.{name}' for name in NODES)
-    code = f'import sys, trt_ros.container.embedded, {modules}; print(*sys.modules)'
-    imported = set(subprocess.check_output([sys.executable, '-c', code], text=True).split())
-    assert 'trt_ros.nodes.detector' in imported
-    assert imported & LATE == set()
-
-
-def test_a_node_is_imported_without_what_its_configure_needs():
-    code = 'import sys, trt_ros.nodes.detector; print(*sys.modules)'
-    imported = set(subprocess.check_output([sys.executable, '-c', code], text=True).split())
-    assert imported & LATER == set()
+    code = (
+        'import sys, trt_ros.nodes.detector; print(*sys.modules)\n'
+        f'import trt_ros.container.embedded, {modules}; print(*sys.modules)'
+    )
+    lines = subprocess.check_output([sys.executable, '-c', code], text=True).splitlines()
+    with_detector, with_all = (set(line.split()) for line in lines)
+    assert 'trt_ros.nodes.detector' in with_detector
+    assert with_detector & LATER == set()
+    assert 'trt_ros.nodes.tracker' in with_all
+    assert with_all & LATE == set()

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from support.save_network import save_text
-from support.waiting import DEADLINE_SECONDS
+from support.waiting import DEADLINE_SECONDS, wait_until
 from trt_ros.nodes.detector import DetectorParameters
 from trt_ros.parameter_field import specifications
 from trt_ros.trt import installed
@@ -37,9 +37,9 @@ def environment(domain_id, tmp_path):
 def run(environment, node_server, tmp_path):
     """Run an executable to its end; return the exit code and what it wrote."""
 
-    def run_one(executable, *arguments):
+    def run_one(executable, *arguments, code=SCRIPT):
         script, log = tmp_path / f'{executable}.py', tmp_path / 'log'
-        script.write_text(SCRIPT.format(executable))
+        script.write_text(code.format(executable))
         log.touch()
         ended = node_server.start([str(script), *arguments], environment, log)
         return ended.wait(DEADLINE_SECONDS), log.read_text()
@@ -80,8 +80,7 @@ def test_ctrl_c_during_the_imports_ends_with_a_line(environment, tmp_path, execu
     environment['PYTHONPATH'] = f'{tmp_path}{os.pathsep}{environment["PYTHONPATH"]}'
     command = [sys.executable, '-c', SCRIPT.format(executable)]
     process = subprocess.Popen(command, env=environment, text=True, stderr=subprocess.PIPE)
-    while not begun.exists():
-        assert process.poll() is None
+    wait_until(lambda: begun.exists() or process.poll() is not None, 'the imports')
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=DEADLINE_SECONDS)[1] == 'Interrupted while starting.\n'
     assert process.returncode == 130
@@ -139,32 +138,27 @@ def test_help_shows_all_parameters_as_a_parameter_file(run, flag):
     }
 
 
+BUILD = """
+import sys
+from pathlib import Path
+from trt_ros.engine.builder.parent import build
+from trt_ros.engine.options import BuildOptions
+from trt_ros.ros.process import log_through_ros, start_ros
+from trt_ros.trt import load_trt
+start_ros(sys.argv[2:], "", "")
+log_through_ros()
+build(Path(sys.argv[1]), BuildOptions(), load_trt("tensorrt_rtx")).plan.close()
+"""
+
+
 @pytest.mark.skipif(not installed('tensorrt_rtx'), reason='tensorrt_rtx is missing')
 @pytest.mark.parametrize('level', ['info', 'debug'])
-def test_debug_level_has_the_log_of_tensorrt(environment, tmp_path, level):
-    save_text(tmp_path / 'own.onnx', '(float[1, 8] x) => (float[1, 8] y) { y = Relu(x) }')
-    script = (
-        'import sys\n'
-        'from pathlib import Path\n'
-        'from trt_ros.engine.builder.parent import build\n'
-        'from trt_ros.engine.options import BuildOptions\n'
-        'from trt_ros.ros.process import log_through_ros, start_ros\n'
-        'from trt_ros.trt import load_trt\n'
-        'start_ros(sys.argv[2:], "", "")\n'
-        'log_through_ros()\n'
-        'build(Path(sys.argv[1]), BuildOptions(), load_trt("tensorrt_rtx")).plan.close()\n'
-    )
-    arguments = [str(tmp_path / 'own.onnx'), '--ros-args', '--log-level', level]
-    ended = subprocess.run(
-        [sys.executable, '-c', script, *arguments],
-        env=environment,
-        text=True,
-        capture_output=True,
-        timeout=2 * DEADLINE_SECONDS,
-    )
-    assert ended.returncode == 0, ended.stderr
-    found = '[trt_ros.tensorrt_rtx]: [VERBOSE] Parsing node' in ended.stderr + ended.stdout
-    assert found == (level == 'debug')
+def test_debug_level_has_the_log_of_tensorrt(run, tmp_path, level):
+    network = tmp_path / 'own.onnx'
+    save_text(network, '(float[1, 8] x) => (float[1, 8] y) { y = Relu(x) }')
+    code, log = run('build', str(network), '--ros-args', '--log-level', level, code=BUILD)
+    assert code == 0, log
+    assert ('[trt_ros.tensorrt_rtx]: [VERBOSE] Parsing node' in log) == (level == 'debug')
 
 
 def test_help_of_a_container_shows_its_parameters(run):
