@@ -5,6 +5,8 @@ That of ROS; or its Python part (cv_bridge/python of ros-perception/vision_openc
 of `pip install --no-deps cv-bridge`, which has no C++, no 16 bits, and no padded rows itself.
 """
 
+from inspect import getsource
+
 import numpy as np
 import pytest
 
@@ -38,15 +40,14 @@ def image(encoding: str, pixels: np.ndarray, padding: int = 0, is_bigendian: int
 @pytest.mark.parametrize('padding', [0, 12])
 @pytest.mark.parametrize('encoding', ['bgr8', 'rgb8', 'rgba8', 'bgra8'])
 def test_its_colors_are_ours(encoding, padding):
+    from cv_bridge import CvBridge
+
     pixels = RNG.integers(0, 256, (HEIGHT, WIDTH, 4 if 'a' in encoding else 3)).astype(np.uint8)
     view = image(encoding, pixels, padding)
     ours = to_color(to_frame(view), 'rgb')
-    try:
-        found = _through_cv_bridge(view)
-    except BadFrameError as error:
-        if padding:
-            pytest.skip(f'that of PyPI takes no padded rows: {error}')
-        raise
+    if padding and 'step' not in getsource(CvBridge.imgmsg_to_cv2):
+        pytest.skip('that of PyPI ignores the padding of rows')
+    found = _through_cv_bridge(view)
     assert found.encoding == 'bgr8'
     np.testing.assert_array_equal(to_color(found, 'rgb'), ours)
 
