@@ -167,6 +167,8 @@ def draw_label(
         max(1, thickness // 2),
         cv2.LINE_AA,
     )
+    if pixels.shape[2] == 4:  # OpenCV 5 writes how much of a pixel the letters cover.
+        pixels[max(top, 0) : top + height + 1, max(left, 0) : left + width + 1, 3] = background[3]
 
 
 def _size(text: str, text_scale: float, thickness: int) -> tuple[tuple[int, int], int]:
