@@ -46,16 +46,15 @@ def run(args: Namespace) -> int:
     from trt_ros.cli._inspect import describe_model
 
     path = args.model.expanduser()
-    found = describe_model(path)
-    is_engine = found['kind'] == 'engine'
-    if is_engine:
-        _check_engine(path, found)
     name = args.name or path.stem
     if not re.fullmatch(r'\w[\w.+-]*', name):
         raise ParameterError(
             f'The model name {name!r} cannot be the name of a folder and part of an address.',
             remedy='Choose one of letters, digits, _, - and . with --name.',
         )
+    found = describe_model(path)
+    if found['kind'] == 'engine':
+        _check_engine(path, found)
     batch = _max_batch(found, args.max_batch_size)
     text = '\n'.join(_config(name, found, batch)) + '\n'
     folder = args.output / name

@@ -49,24 +49,21 @@ def test_dynamic_batch_is_batched_by_the_server(write, color_detector):
     assert 'model_path: grpc://HOST:8001/colors' in text
 
 
-def test_fixed_batch_of_a_name_and_version_is_not_batched(write, color_detector):
-    names = ('--name', 'front-2', '--model-version', '3')
-    repository, text = write(color_detector(dtype=np.float16), *names)
+def test_fixed_batch_is_not_batched_and_metadata_of_any_text_become_parameters(
+    write, color_detector
+):
+    given = {'names': '{0: "a\\b"}', 'note': 'line\nbell \x07 "ü"'}
+    model = color_detector(dtype=np.float16, metadata=given)
+    repository, text = write(model, '--name', 'front-2', '--model-version', '3')
     config = config_of(repository / 'front-2')
     assert (config.name, config.max_batch_size) == ('front-2', 0)
     assert not config.HasField('dynamic_batching')
     assert list(config.input[0].dims) == [1, 3, 64, 64]
+    parameters = {key: value.string_value for key, value in config.parameters.items()}
+    assert parameters.items() >= given.items()
     assert 'no batching' in text
     for name in ('config.pbtxt', '3/model.onnx'):  # For the user of the server.
         assert (repository / 'front-2' / name).stat().st_mode & 0o044 == 0o044
-
-
-@pytest.mark.slow
-def test_metadata_of_any_text_become_parameters(write, color_detector):
-    given = {'names': '{0: "a\\b"}', 'note': 'line\nbell \x07 "ü"'}
-    repository, _ = write(color_detector(metadata=given))
-    parameters = config_of(repository / 'colors').parameters
-    assert {key: value.string_value for key, value in parameters.items()}.items() >= given.items()
 
 
 def test_external_weights_are_copied(write, color_detector, tmp_path):
