@@ -2,9 +2,11 @@
 
 import os
 from pathlib import Path
+from queue import Queue
 import socket
 import subprocess
 import sys
+import threading
 
 import rclpy
 from sensor_msgs.msg import Image
@@ -30,16 +32,22 @@ class Other:
             stdout=subprocess.PIPE,
             text=True,
         )
+        self._lines, self._reader = Queue(), threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            self._lines.put(line)
 
     def send(self, number):
         """Publish an image; return how many went through DDS until then."""
         self.process.stdin.write(f'{number}\n')
         self.process.stdin.flush()
-        return int(self.process.stdout.readline())
+        return int(self._lines.get(timeout=DEADLINE_SECONDS))
 
-    def received(self):
-        """Return the next number received, and its path."""
-        number, path = self.process.stdout.readline().split()
+    def received(self, seconds=DEADLINE_SECONDS):
+        """Return the next number received, and its path; raise Empty if none comes so soon."""
+        number, path = self._lines.get(timeout=seconds).split()
         return int(number), path
 
     def settle(self, inbox):
@@ -68,8 +76,10 @@ class Other:
         self.close()
 
     def close(self):
-        if not self.process.stdout.closed:
-            self.process.communicate(timeout=DEADLINE_SECONDS)
+        self.process.stdin.close()
+        self.process.wait(DEADLINE_SECONDS)
+        self._reader.join()
+        self.process.stdout.close()
 
 
 LISTEN = 'import socket, sys; socket.socket(fileno=int(sys.argv[1])).listen()'

@@ -1,8 +1,10 @@
 """Images through shared memory between real processes, also those that are killed."""
 
 from contextlib import closing, suppress
+from functools import partial
 import os
 from pathlib import Path
+from queue import Empty
 import signal
 import socket
 import subprocess
@@ -153,15 +155,20 @@ def test_a_killed_publisher_leaves_nothing_and_its_successor_is_received(node, s
     assert (mapped(), descriptors()) == before
 
 
+def is_shared_with(other, camera):
+    """Return whether another process gets an image through shared memory."""
+    camera.send(1, NBYTES)
+    with suppress(Empty):  # It may not know the camera yet.
+        return other.received(0.1)[1] == 'shared'
+
+
 def test_a_killed_subscriber_leaves_nothing_and_the_others_go_on(node, subscribe, other):
     before, others = (mapped(), descriptors()), sockets('self')
     camera = Camera(node)
     killed, remaining = other('receive'), other('receive')
     camera.meets(2)
     for each in (killed, remaining):
-        camera.send(1, NBYTES)
-        while each.received()[1] != 'shared':
-            camera.send(1, NBYTES)
+        wait_until(partial(is_shared_with, each, camera), 'shared memory')
     killed.process.send_signal(signal.SIGKILL)
     killed.process.wait(DEADLINE_SECONDS)
     for number in range(2, 40):  # `killed` held memory, and `remaining` keeps all messages.
