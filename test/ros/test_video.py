@@ -31,15 +31,11 @@ class Camera:
         self.kind, self.codec = kind, codec
         pictures = [picture(xyxy=self.box(n))[..., ::-1] for n in range(count)]
         self.packets = encode(codec, pictures, **options)
-        self.publisher = peer.publisher(kind, topic, SENT)
+        self.publisher = peer.connected(kind, topic, SENT)
 
     @staticmethod
     def box(number):
         return (8 * (number % 5), 16, 8 * (number % 5) + 64, 64)
-
-    def wait(self):
-        wait_until(self.publisher.get_subscription_count, 'a subscription')
-        return self
 
     def send(self, *packets, data=None):
         """Publish packets by their place in the stream, stamped with the number of the picture."""
@@ -122,7 +118,7 @@ def test_each_picture_from_a_key_frame_on_has_its_detections(
     detector, camera, kind, suffix, codec
 ):
     node = detector(codec)
-    video = camera(node.image + suffix, kind, codec).wait()
+    video = camera(node.image + suffix, kind, codec)
     for place in range(3, 10):
         video.send(place)
         if place > 4:
@@ -134,7 +130,7 @@ def test_each_picture_from_a_key_frame_on_has_its_detections(
 
 def test_a_lost_and_a_damaged_packet_are_told_and_the_next_key_frame_is_inferred(detector, camera):
     node = detector('lossy')
-    video = camera(node.image, ffmpeg.FFMPEGPacket, count=15).wait()
+    video = camera(node.image, ffmpeg.FFMPEGPacket, count=15)
     for place in (*range(7), 8, 9, 10, 11):
         video.send(place)
         if place not in (8, 9):
@@ -150,7 +146,7 @@ def test_a_lost_and_a_damaged_packet_are_told_and_the_next_key_frame_is_inferred
 
 def test_every_packet_is_decoded_and_the_newest_inferred(detector, camera, tmp_path):
     node = detector('holding', model_path=f'runs:{tmp_path}', frames_in_flight=1)
-    video = camera(f'{node.image}/video', foxglove.CompressedVideo).wait()
+    video = camera(f'{node.image}/video', foxglove.CompressedVideo)
     before = len([*tmp_path.iterdir()])  # Of the runs at configure.
     video.send(0)
     wait_until((tmp_path / str(before)).exists, 'the first run')
@@ -163,7 +159,7 @@ def test_every_packet_is_decoded_and_the_newest_inferred(detector, camera, tmp_p
 
 def test_b_frames_are_told_and_results_keep_the_stamp_of_their_picture(detector, camera):
     node = detector('reordered')
-    video = camera(node.image, foxglove.CompressedVideo, b_frames=2).wait()
+    video = camera(node.image, foxglove.CompressedVideo, b_frames=2)
     for place in range(10):
         video.send(place)
         if place >= 2:
@@ -174,7 +170,7 @@ def test_b_frames_are_told_and_results_keep_the_stamp_of_their_picture(detector,
 
 def test_a_lazy_node_decodes_nothing_and_starts_at_a_key_frame(detector, camera, peer):
     node = detector('lazy_video', lazy=True)
-    video = camera(node.image, foxglove.CompressedVideo).wait()
+    video = camera(node.image, foxglove.CompressedVideo)
     diagnostics = peer.inbox(DiagnosticArray, '/diagnostics')
 
     def has_dropped():  # The first packets may be lost.
