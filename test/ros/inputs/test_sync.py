@@ -58,32 +58,9 @@ def test_two_images_of_one_stamp_meet(start, peer, publisher, picture_of):
 
 
 @ON_CPU
-def test_a_bad_image_drops_its_set_and_the_next_set_is_run(start, peer, publisher, picture_of):
-    node = start('tensor', 'spoiled', 'stereo', inputs=['left=image:l', 'right=image:r'])
-    left, right = publisher(Image, '/l'), publisher(Image, '/r')
-    results = peer.inbox(TensorList, '/spoiled/tensors')
-    bad = picture_of(RED, 1)
-    bad.encoding = 'unheard'
-    left.publish(picture_of(RED, 1))
-    right.publish(bad)
-    node.wait_for_log('A frame of /r was dropped (unknown encoding).')
-    left.publish(picture_of(RED, 1.5))
-    right.publish(stamped(as_image(np.ones((24, 24), np.uint16), '16UC1'), 1.5))
-    node.wait_for_log('A frame of /l and of /r was dropped (depth image).')
-    left.publish(picture_of(RED, 2))
-    right.publish(picture_of(RED, 2))
-    assert read_tensors(results.wait_for(at(2))) == {'difference': [pytest.approx([0, 0, 0])]}
-    diagnostics(peer, 'spoiled')(
-        **{
-            'l: dropped: unknown encoding': '1',
-            'r: dropped: unknown encoding': '1',
-            'frames published': '1',
-        }
-    )
-
-
-@ON_CPU
-def test_images_of_close_stamps_meet(start, peer, publisher, picture_of):
+def test_images_of_close_stamps_meet_and_a_bad_one_drops_its_set_alone(
+    start, peer, publisher, picture_of
+):
     node = start(
         'tensor',
         'close',
@@ -101,6 +78,24 @@ def test_images_of_close_stamps_meet(start, peer, publisher, picture_of):
     assert read_tensors(results.wait_for(at(1.0))) == {'difference': [pytest.approx([1, -1, 0])]}
     left.publish(picture_of(RED, 1.045))
     assert read_tensors(results.wait_for(at(1.045))) == {'difference': [pytest.approx([1, 0, 0])]}
+    bad = picture_of(RED, 2)
+    bad.encoding = 'unheard'
+    left.publish(picture_of(RED, 2))
+    right.publish(bad)
+    node.wait_for_log('A frame of /near/right was dropped (unknown encoding).')
+    left.publish(picture_of(RED, 2.5))
+    right.publish(stamped(as_image(np.ones((24, 24), np.uint16), '16UC1'), 2.5))
+    node.wait_for_log('A frame of /near/left and of /near/right was dropped (depth image).')
+    left.publish(picture_of(RED, 3))
+    right.publish(picture_of(RED, 3))
+    assert read_tensors(results.wait_for(at(3))) == {'difference': [pytest.approx([0, 0, 0])]}
+    diagnostics(peer, 'close')(
+        **{
+            'near/left: dropped: unknown encoding': '1',
+            'near/right: dropped: unknown encoding': '1',
+            'frames published': '3',
+        }
+    )
 
 
 @pytest.fixture
