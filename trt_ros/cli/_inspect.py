@@ -72,17 +72,22 @@ def inspect(args: Namespace) -> int:
     return 0
 
 
-def describe_model(path: Path, *, layers: bool = False) -> dict[str, Any]:
-    """Return the properties of a model file, with `layers` of an engine, or raise ModelError."""
+def describe_model(path: Path, *, layers: bool = False, parsed: bool = True) -> dict[str, Any]:
+    """
+    Return the properties of a model file, or raise ModelError.
+
+    :param layers: with the layers of an engine.
+    :param parsed: with what TensorRT, where it is installed, makes of an ONNX file.
+    """
     if path.suffix in BUNDLE_SUFFIXES:
         return describe_bundle_file(path, describe_model)
     if not is_plan(path):
-        return _onnx(path)
+        return _onnx(path, parsed=parsed)
     found = _engine(path)
     return {**found, **_layers(path, found)} if layers else found
 
 
-def _onnx(path: Path) -> dict[str, Any]:
+def _onnx(path: Path, *, parsed: bool) -> dict[str, Any]:
     """Describe a model in a child process, as it is untrusted."""
     check_model_file(path)
     nbytes = total_nbytes(path)
@@ -103,6 +108,8 @@ def _onnx(path: Path) -> dict[str, Any]:
             busy_factor=BUSY_FACTOR,
         )
         found = {**call({'path': str(path)}), 'build_refuses': ''}
+        if not parsed:
+            return found
         try:
             library = load_trt()
             found |= {'library': library.name, 'tensorrt': library.version_text}

@@ -52,7 +52,7 @@ def run(args: Namespace) -> int:
             f'The model name {name!r} cannot be the name of a folder and part of an address.',
             remedy='Choose one of letters, digits, _, - and . with --name.',
         )
-    found = describe_model(path)
+    found = describe_model(path, parsed=False)
     if found['kind'] == 'engine':
         _check_engine(path, found)
     batch = _max_batch(found, args.max_batch_size)
