@@ -101,8 +101,10 @@ def test_checks_at_each_start_without_writable_cache(write, tmp_path, phases, re
 
 def test_model_that_crashes_fails_each_time(write, cache):
     path = write(graphs.detector(strides=[0, 0]))
+    # ONNX Runtime 1.32 refuses what crashes older ones.
+    problem = r'The check of .*model\.onnx crashed with SIGFPE|Attribute strides must'
     for _ in range(2):
-        with pytest.raises(ModelError, match=r'The check of .*model\.onnx crashed with SIGFPE'):
+        with pytest.raises(ModelError, match=problem):
             Pipeline.open(
                 LabeledOptions(model_path=str(path), backend='onnxruntime', engine_cache_dir=cache)
             )
@@ -111,10 +113,13 @@ def test_model_that_crashes_fails_each_time(write, cache):
 @pytest.mark.parametrize('name', ['range_33', 'tile_36'])
 def test_a_memory_bomb_is_an_error(write, cache, name):
     path = write(dict(attributes.memory())[name])
-    with pytest.raises(MemoryLimitError, match=r'model\.onnx needs more than .* GiB of memory'):
+    # ONNX Runtime 1.32 has a limit of its own for the output of Tile.
+    problem = r'model\.onnx needs more than .* GiB of memory|Tile output tensor would require more'
+    with pytest.raises(ModelError, match=problem) as caught:
         Pipeline.open(
             LabeledOptions(model_path=str(path), backend='onnxruntime', engine_cache_dir=cache)
         )
+    assert isinstance(caught.value, MemoryLimitError) or 'Tile' in caught.value.cause
 
 
 @pytest.fixture
