@@ -8,6 +8,8 @@
 #     gbp class_loader class_loader 2.8.1-1; gbp rclcpp rclcpp 29.5.9-1; gbp rclcpp rclcpp_components 29.5.9-1
 #     ./dev --ros kilted shell -c 'tools/build_rclcpp.sh /tmp/sources /tmp/rclcpp'
 #     TRT_ROS_TEST_RCLCPP=/tmp/rclcpp ./dev --ros kilted test cpp
+#
+# Jazzy: statistics_msgs 2.0.3-1, libstatistics_collector 1.7.4-1, class_loader 2.7.0-3, rclcpp and rclcpp_components 28.1.21-1.
 set -euo pipefail
 sources=$1 prefix=$2 ros=$VIRTUAL_ENV
 mkdir -p "$prefix/lib" "$prefix/share/console_bridge_vendor/cmake"
