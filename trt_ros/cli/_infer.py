@@ -176,7 +176,12 @@ def _entries_of(
 ) -> Iterator[dict[str, Any]]:
     """Yield the entries of one file, and write it with its results to `annotated`."""
     if path.suffix in FILES:
-        result = pipeline.infer(read_arrays(path), thresholds)
+        try:
+            arrays = read_arrays(path)
+        except ParameterError as error:
+            why = {'cause': error.cause, 'remedy': error.remedy}
+            raise BadFrameError('unreadable file', error.problem, **why) from error
+        result = pipeline.infer(arrays, thresholds)
         image_id = {'image_id': coco.add(path, result)} if coco else {}
         data = result.as_json(annotated and _array_writer(annotated))
         yield {'file': str(path), **image_id, **data}

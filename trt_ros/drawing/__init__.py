@@ -52,14 +52,14 @@ def draw(
         not isinstance(pixels, np.ndarray)
         or pixels.dtype != np.uint8
         or pixels.shape[2:] not in ((3,), (4,))
-        or not pixels.flags.writeable
+        or not (pixels.flags.writeable and pixels.flags.c_contiguous)
     ):
         is_array = isinstance(pixels, np.ndarray)
         got = f'{pixels.shape} {pixels.dtype}' if is_array else type(pixels).__name__
         raise BadFrameError(
             'wrong data',
             f'Cannot draw on pixels of {got}.',
-            remedy='Pass a writable array (H, W, 3) uint8, such as a copy of the image.',
+            remedy='Pass a writable, C-contiguous array (H, W, 3) uint8: image.copy().',
         )
     _draw(result, pixels, _Options(keypoint_names, opacity, min_visibility, style))
     return pixels

@@ -63,4 +63,12 @@ class Tensors(Result, dict[str, np.ndarray]):
                 for name, tensor in self.items()
             }
             return {'tensors': shapes, 'tensors_file': write_array('tensors.npz', self)}
-        return {'tensors': {name: tensor.tolist() for name, tensor in self.items()}}
+        return {'tensors': {name: _as_json(tensor) for name, tensor in self.items()}}
+
+
+def _as_json(values: np.ndarray) -> Any:
+    """Return nested lists; None for what is not finite, for which JSON has no number."""
+    if values.dtype.kind == 'f' and not (is_finite := np.isfinite(values)).all():
+        values = values.astype(object)
+        values[~is_finite] = None
+    return values.tolist()

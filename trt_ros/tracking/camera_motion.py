@@ -1,8 +1,9 @@
 """
 Motion of the camera between two images, from the boxes alone.
 
-When a camera turns or shakes, all boxes move alike. The displacement that most tracks share is
-found by voting, as in a generalized Hough transform (Ballard 1981), and refined by the median.
+When a camera turns or shakes, all boxes move alike. The displacement that most tracks share, the
+smallest of several, is found by voting, as in a generalized Hough transform (Ballard 1981), and
+refined by the median.
 """
 
 import numpy as np
@@ -31,11 +32,14 @@ def camera_shift(tracks: np.ndarray, found: np.ndarray) -> np.ndarray:
     rows, columns = rows[is_alike], columns[is_alike]
     shifts = between[:, rows, columns]
     at = np.floor(shifts / cell).astype(int) + cells // 2
-    votes = np.bincount(at[0] * cells + at[1], minlength=cells * cells).reshape(cells, cells)
-    # A shift near the edge of a cell has its votes in the next one, too.
-    squares = votes[:-1, :-1] + votes[1:, :-1] + votes[:-1, 1:] + votes[1:, 1:]
-    best = np.unravel_index(squares.argmax(), squares.shape)
-    shift = (np.array(best) + 1 - cells // 2) * cell
+    votes = np.zeros((tracks.shape[1], cells, cells), bool)
+    votes[rows, at[0], at[1]] = True
+    # A shift near the edge of a cell has its votes in the next one, too. Each track has one vote
+    # per square: a row of boxes at equal distances has several displacements in it.
+    squares = votes[:, :-1, :-1] | votes[:, 1:, :-1] | votes[:, :-1, 1:] | votes[:, 1:, 1:]
+    counts = squares.sum(axis=0)
+    likely = (np.argwhere(counts == counts.max()) + 1 - cells // 2) * cell
+    shift = likely[np.square(likely).sum(axis=1).argmin()]
     distance = np.hypot(*(shifts - shift[:, None]))
     agree = np.flatnonzero(distance < 1.5 * cell)
     agree = agree[np.argsort(distance[agree], kind='stable')]

@@ -348,8 +348,13 @@ def test_what_is_proposed_for_other_inputs_works_when_typed(tmp_path, picture, c
     assert main([*common, *files]) == 1
     assert 'files: 1, failed: 1' in capsys.readouterr().err
     (tmp_path / '1.npz').write_bytes(b'no archive')
+    np.savez(tmp_path / '2.npz', x=np.float32([[np.nan, 1]]), gain=np.float32(1))
     assert main([*common, *files]) == 1
-    assert '1.npz cannot be read' in capsys.readouterr().err
+    printed = capsys.readouterr()
+    bad, other = json.loads(printed.out)
+    assert bad == {'file': files[0], 'error': f'The file {files[0]} cannot be read.'}
+    assert other['tensors']['hn'] == [[None, 1]] and 'NaN' not in printed.out
+    assert 'files: 1, failed: 1' in printed.err
 
 
 def test_an_output_folder_that_is_a_file_is_refused(infer, picture, tmp_path):
