@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+import socket
 from typing import Any
 
 from trt_ros.errors import BackendError, ParameterError, TrtRosError, requires
@@ -13,6 +14,7 @@ from trt_ros.regular_file import FILE_SCHEMES
 from trt_ros.runtime.options import LabeledOptions
 
 WAIT_SECONDS = 10.0  # Until it is reported that no actor starts.
+CONNECT_SECONDS = 10.0  # Where nobody listens, Ray itself tries for minutes.
 
 
 def label_with_ray(
@@ -75,6 +77,9 @@ def _connected(address: str) -> Any:
         import ray
     try:
         if not ray.is_initialized():
+            host, _, port = address.rpartition(':')
+            if port.isdecimal() and '/' not in address:
+                socket.create_connection((host.strip('[]'), int(port)), CONNECT_SECONDS).close()
             ray.init(address, log_to_driver=False, configure_logging=False)
     except Exception as error:  # Of all types: a full disk, a node that starts too slowly.
         raise BackendError(

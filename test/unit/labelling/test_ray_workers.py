@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+import re
 import signal
 import subprocess
 import uuid
@@ -69,9 +70,11 @@ def test_actor_that_dies_is_replaced_and_the_results_equal_those_of_one_process(
     assert contents(output) == contents(tmp_path / 'one')
 
 
-def test_cluster_that_does_not_exist_is_named():
-    with pytest.raises(BackendError, match=r'Ray at auto cannot be reached\.\nCause: '):
-        label_with_ray('auto', LabeledOptions(), [], print)
+@pytest.mark.parametrize('address', ['auto', '127.0.0.1:1', '[::1]:1'])
+def test_cluster_that_does_not_exist_is_named(address):
+    problem = rf'Ray at {re.escape(address)} cannot be reached\.\nCause: '
+    with pytest.raises(BackendError, match=problem):
+        label_with_ray(address, LabeledOptions(), [], print)
 
 
 def test_worker_that_fits_nowhere_is_refused(monkeypatch):
