@@ -159,7 +159,7 @@ def is_shared_with(other, camera):
     """Return whether another process gets an image through shared memory."""
     camera.send(1, NBYTES)
     with suppress(Empty):  # It may not know the camera yet.
-        return other.received(0.1)[1] == 'shared'
+        return other.received(1.0)[1] == 'shared'
 
 
 def test_a_killed_subscriber_leaves_nothing_and_the_others_go_on(node, subscribe, other):
@@ -171,7 +171,8 @@ def test_a_killed_subscriber_leaves_nothing_and_the_others_go_on(node, subscribe
         wait_until(partial(is_shared_with, each, camera), 'shared memory')
     killed.process.send_signal(signal.SIGKILL)
     killed.process.wait(DEADLINE_SECONDS)
-    for number in range(2, 40):  # `killed` held memory, and `remaining` keeps all messages.
+    # `killed` held memory, and `remaining` keeps all messages, of which it may hold 44.
+    for number in range(2, 30):
         camera.send(number, NBYTES)
         while (found := remaining.received()) != (number, 'shared'):
             assert found[0] < number
