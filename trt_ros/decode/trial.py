@@ -128,12 +128,14 @@ def _of_boxes(
     tiny = (abs(high - low) <= 1).all(axis=1).mean()
     outside = ((low < -2 * size) | (high > 3 * size)).any(axis=1).mean()
     whole = ((low < 0.02 * size) & (high > 0.98 * size)).all(axis=1).mean()
+    fractions = (np.concatenate([candidates.labels for candidates in each]) % 1 != 0).mean()
     text = f'boxes with scores {scores.min():.2g} to {scores.max():.2g}'
     wrong = {
         f'{inverted:.1%} of the boxes inverted': inverted > MAX_SHARE,
         f'{tiny:.1%} of the boxes smaller than a pixel': tiny > NEARLY_ALL and not is_normalized,
         f'{outside:.1%} of the boxes far outside of the image': outside > NEARLY_ALL,
         f'{whole:.1%} of the boxes as large as the image': whole > NEARLY_ALL,
+        f'{fractions:.1%} of the classes no whole numbers': fractions > 0,
         _sum_problem(reading, found): True,
     }
     if reading.layout.uses_nms:

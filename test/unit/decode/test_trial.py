@@ -12,6 +12,7 @@ from trt_ros.decode.choice import choose_decoder
 from trt_ros.decode.trial import Trial, pictures
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families import registry
+from trt_ros.families.evidence import Choice
 from trt_ros.families.registry import ALL_FAMILIES, TENSORS, choose_family
 from trt_ros.runtime.options import ModelOptions
 from trt_ros.runtime.pipeline import Pipeline
@@ -62,6 +63,16 @@ def tried(network, make, **known):
     found = [make(), make()]
     seen = network(found[0], **known)
     return replace(seen, strict=True, trial=Trial(lambda family: found, seen.input_hw))
+
+
+def test_class_scores_are_no_score_class_and_angle(network):
+    def make():
+        centers, sizes = uniform(1, 256, 2, high=320), uniform(1, 256, 2, low=10, high=90)
+        return {'output0': np.concatenate([centers, sizes, uniform(1, 256, 3)], 2)}
+
+    (claim,) = Choice(ALL_FAMILIES, tried(network, make, hw=(320, 320)), ALL_FAMILIES).claims()
+    assert (claim.family.name, claim.trial.holds) == ('yolov8_obb', False)
+    assert '100.0% of the classes no whole numbers' in claim.trial.text
 
 
 @pytest.mark.parametrize(
