@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from math import inf
@@ -10,7 +10,7 @@ from numbers import Integral, Real
 import os
 from typing import Any, get_args, get_type_hints
 
-from trt_ros.errors import ParameterError
+from trt_ros.errors import ParameterError, meant
 
 #: Name of the ROS type, Python type, and type of the entries, by annotation.
 _TYPES: Mapping[Any, tuple[str, type, type | None]] = {
@@ -34,6 +34,17 @@ def with_default(cls: type, name: str, default: Any) -> Any:
     """Define a field like the one of another options class, with another default."""
     (like,) = (each for each in fields(cls) if each.name == name)
     return field(default=default, metadata=like.metadata)
+
+
+def refuse_unknown(kind: type, names: Iterable[str]) -> None:
+    """Raise ParameterError for a name that is no option of a class."""
+    known = [each.name for each in fields(kind) if each.init]
+    for name in names:
+        if name not in known:
+            raise ParameterError(
+                f'{kind.__name__} has no option {name!r}.',
+                remedy=meant(name, known).strip() or f'Use {", ".join(known)}.',
+            )
 
 
 @dataclass(frozen=True)

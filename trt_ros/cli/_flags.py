@@ -135,9 +135,7 @@ def _named(kind: type, names: Mapping[str, int]) -> Callable[[str], Any]:
 
 def _bindings(text: str) -> tuple[str, ...]:
     """Split bindings at the commas between them; their topics and settings have commas, too."""
-    from trt_ros.model.feeds import FEEDS  # Imports NumPy.
-
-    return _parts(rf',(?=[^,=?&]+=\s*(?:{"|".join(FEEDS)}):)', text)
+    return _parts(r',(?=[^,=?&]+=\s*\w+:)', text)
 
 
 def _parts(separator: str, text: str) -> tuple[str, ...]:

@@ -265,7 +265,8 @@ def _tensor_decoder(
             if options.decoder not in ('auto', TENSOR.name):
                 raise ParameterError(
                     f'decoder is {options.decoder}, but the network gets no image.',
-                    remedy='Set decoder to auto.',
+                    remedy='Set decoder to auto, or bind an input to an image, as in '
+                    f'{network.inputs[0].name}=image:image.',
                 )
             head: Any = TensorHead()
             return Decoder(family.name, 'the network gets no image', family.task, {}, head)

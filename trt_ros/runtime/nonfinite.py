@@ -24,5 +24,5 @@ class NonfiniteFrames:
             is_first = not self.count
             self.count += 1
         if is_first and not self.is_rehearsal:
-            problem = 'Network outputs contain NaN or infinite values; such boxes are dropped.'
+            problem = 'Network outputs contain NaN or infinite values: results lack them.'
             log.warning('%s', ' '.join([problem, *filter(None, self._advice)]))

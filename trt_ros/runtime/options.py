@@ -8,8 +8,8 @@ import os
 import re
 from typing import Any
 
-from trt_ros.errors import ParameterError, meant
-from trt_ros.parameter_field import check_options, param
+from trt_ros.errors import ParameterError
+from trt_ros.parameter_field import check_options, param, refuse_unknown
 from trt_ros.regular_file import FILE_SCHEMES
 from trt_ros.runtime.machine_options import EngineOptions, RunOptions
 
@@ -294,13 +294,7 @@ def options_of(
 ) -> PipelineOptions:
     """Return a model's options with changes by name; raises ParameterError for an unknown one."""
     kind = type(model) if isinstance(model, PipelineOptions) else ModelOptions
-    known = [each.name for each in fields(kind) if each.init]
-    for name in changes:
-        if name not in known:
-            raise ParameterError(
-                f'{kind.__name__} has no option {name!r}.',
-                remedy=meant(name, known).strip() or f'Use {", ".join(known)}.',
-            )
+    refuse_unknown(kind, changes)
     values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in changes.items()
     }

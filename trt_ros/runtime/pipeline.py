@@ -31,6 +31,7 @@ from trt_ros.model.run_inputs import (
     split_inputs,
     zeros_of,
 )
+from trt_ros.parameter_field import refuse_unknown
 from trt_ros.progress import Progress, Reporter
 from trt_ros.results.base import Result
 from trt_ros.results.boxes import Objects
@@ -215,6 +216,7 @@ class Pipeline(ABC, Generic[ResultT]):
         >>> pipeline('street.jpg', score=0.5)
         """
         if limits:
+            refuse_unknown(Thresholds, limits)
             thresholds = replace(thresholds, **limits)
         if isinstance(image, (list, tuple)):
             return self.infer_all(image, thresholds)

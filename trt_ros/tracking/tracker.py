@@ -6,6 +6,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from trt_ros.errors import ParameterError
+from trt_ros.parameter_field import refuse_unknown
 from trt_ros.results.boxes import Detections, Objects
 from trt_ros.tracking import motion
 from trt_ros.tracking.association import Pairs
@@ -122,7 +123,7 @@ class Tracker:
     :param ids: new identities; trackers that share them never give two objects the same one.
     :param rate_hz: number of images per second, for images without a stamp.
     :param options: fields of `TrackOptions`.
-    :raises ParameterError: when the method does not exist, or a number is out of its range.
+    :raises ParameterError: when a method or option does not exist, or is out of its range.
     :ivar lost: predicted boxes of the tracks without a detection in the last image.
     """
 
@@ -139,8 +140,9 @@ class Tracker:
                 f'The tracking method {method!r} does not exist.',
                 remedy=f'Choose one of {", ".join(METHODS)}.',
             )
-        if not rate_hz > 0:
-            raise ParameterError(f'rate_hz is {rate_hz}.', remedy='Set it to more than 0.')
+        if not (isinstance(rate_hz, (int, float, np.number)) and rate_hz > 0):
+            raise ParameterError(f'rate_hz is {rate_hz!r}.', remedy='Set it to more than 0.')
+        refuse_unknown(TrackOptions, options)
         self._tracker, self._options = METHODS[method](ids), TrackOptions(**options)
         self._stamp_ns, self._period_ns = 0, round(1e9 / rate_hz)
         self.lost = Detections.empty()

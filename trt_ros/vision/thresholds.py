@@ -50,9 +50,8 @@ class Thresholds:
                 remedy="Write scores by class, as in {'person': 0.6}.",
             )
         scores = {f'class_scores of {name!r}': each for name, each in self.class_scores.items()}
-        # Above a score of 1, nothing passes.
         for name, value in {'iou': self.iou, **scores, 'score': self.score}.items():
-            if not (isinstance(value, Real) and value >= 0 and (value <= 1 or name == 'score')):
+            if not (isinstance(value, Real) and 0 <= float(value) <= 1):
                 raise ParameterError(f'{name} is {value!r}.', remedy='Set it to 0 to 1.')
         if not isinstance(self.max_detections, Integral) or self.max_detections < 0:
             raise ParameterError(

@@ -257,11 +257,12 @@ def test_a_broken_video_is_reported(infer, tmp_path):
 def test_bindings_keep_the_commas_of_topics_and_settings():
     parser = ArgumentParser()
     add_option_flags(parser, ['inputs'])
-    text = 'x=image:color,depth?mean=0,0,0,1&std=1,1,1,1, h=state:hn,q=tensor:joints#q'
+    text = 'x=image:color,depth?mean=0,0,0,1&std=1,1,1,1, h=state:hn,q=tensor:joints#q, z=foo:z'
     assert parser.parse_args(['--inputs', text]).inputs == (
         'x=image:color,depth?mean=0,0,0,1&std=1,1,1,1',
         'h=state:hn',
         'q=tensor:joints#q',
+        'z=foo:z',  # Its kind is refused later, by name.
     )
 
 

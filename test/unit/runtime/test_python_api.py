@@ -132,6 +132,8 @@ def test_wrong_options_and_images_are_refused(pipeline):
         ParameterError, match=r"(?s)LabeledOptions has no option 'zzz'.*Use model_path"
     ):
         trt_ros.Pipeline.open(LabeledOptions(model_path=str(MODEL)), zzz=1)
+    with pytest.raises(ParameterError, match=r"Thresholds has no option 'scores'\.\n.*'score'"):
+        pipeline(scene(), scores=0.5)
     with pytest.raises(ParameterError, match='precision is'):
         trt_ros.Pipeline.open(MODEL, precision='fp8')
     with pytest.raises(ParameterError, match='mean is'):
@@ -144,8 +146,9 @@ def test_wrong_options_and_images_are_refused(pipeline):
     ):
         with pytest.raises(BadFrameError, match=problem):
             call(image)
-    with pytest.raises(ParameterError, match='score is -1'):
-        pipeline(scene(), score=-1)
+    for score in (-1, 50):
+        with pytest.raises(ParameterError, match=rf'score is {score}\.\n.*Set it to 0 to 1'):
+            pipeline(scene(), score=score)
     with pytest.raises(ParameterError, match=r'(?s)thresholds are 0\.5.*score=0\.5'):
         pipeline(scene(), 0.5)
 

@@ -61,7 +61,7 @@ def test_what_cannot_be_tracked_is_refused():
     with pytest.raises(ParameterError, match=r'does not exist.*\n.*ocsort'):
         Tracker('sort')
     for name, value in {
-        'rate_hz': 0,
+        'rate_hz': '15',
         'high_score': 2.0,
         'low_score': -0.1,
         'min_iou': '0.5',
@@ -72,6 +72,8 @@ def test_what_cannot_be_tracked_is_refused():
     }.items():
         with pytest.raises(ParameterError, match=f"{name} is '?{value}'?\\..*\n.*Set it to"):
             Tracker(**{name: value})
+    with pytest.raises(ParameterError, match=r"no option 'hits'.*\n.*Did you mean 'min_hits'"):
+        Tracker(hits=1)
     for found in (None, [[1, 2, 3, 4]], Depth(np.ones((2, 2), np.float32))):
         with pytest.raises(ParameterError, match=rf'tracker got a {type(found).__name__}\.'):
             Tracker()(found)
