@@ -9,6 +9,7 @@ from os import PathLike
 from typing import Any
 
 from trt_ros.engine.download import local_model
+from trt_ros.errors import ParameterError
 from trt_ros.families.family import Family
 from trt_ros.families.head import Head
 from trt_ros.progress import Reporter
@@ -36,6 +37,8 @@ def open_any(
     with ExitStack() as undo, ExitStack() as compiling:
         if runner is not None:
             undo.callback(runner.close)
+        if not isinstance(batch, int) or batch < 1:
+            raise ParameterError(f'batch is {batch!r}.', remedy='Set it to a number from 1.')
         options = options_of(model, changes)
         if isinstance(options, TiledOptions) and options.tiles:
             batch = math.prod(options.tile_grid)

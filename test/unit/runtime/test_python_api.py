@@ -136,6 +136,9 @@ def test_wrong_options_and_images_are_refused(pipeline):
         pipeline(scene(), scores=0.5)
     with pytest.raises(ParameterError, match='precision is'):
         trt_ros.Pipeline.open(MODEL, precision='fp8')
+    for batch in (0, 2.5):
+        with pytest.raises(ParameterError, match=rf'batch is {batch}\.\n.*from 1'):
+            trt_ros.Pipeline.open(MODEL, batch=batch)
     with pytest.raises(ParameterError, match='mean is'):
         trt_ros.Pipeline.open(MODEL, mean=[1.0, 2.0])
     for call, image, problem in (
