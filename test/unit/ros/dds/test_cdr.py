@@ -8,7 +8,19 @@ import numpy as np
 import pytest
 
 from trt_ros.errors import BadFrameError
-from trt_ros.ros.dds.cdr import ImageWriter, read_compressed_image, read_image
+from trt_ros.ros.dds.cdr import (
+    Fields,
+    ImageWriter,
+    append_aligned,
+    append_data,
+    append_numbers,
+    append_text,
+    begin_message,
+    read_compressed_image,
+    read_ffmpeg_packet,
+    read_image,
+    with_data,
+)
 
 
 def text(value, order='<'):
@@ -165,3 +177,44 @@ def test_empty_message_error_shows_no_first_bytes():
         read_image(np.empty(0, np.uint8))
     with pytest.raises(BadFrameError, match='header 00 03 00 00, not plain CDR'):
         read_image(np.frombuffer(b'\0\3\0\0', np.uint8))
+
+
+@pytest.mark.parametrize('size', [0, 1, 3, 7, 8, 9, 23])
+def test_fields_behind_texts_and_data_of_any_size_are_read_back(size):
+    message, inserted, data = (
+        begin_message((5, 6), 'x' * size),
+        [],
+        np.arange(size, dtype=np.uint8),
+    )
+    append_numbers(message, 'Q', [2**40])
+    append_data(message, data, inserted)
+    append_numbers(message, 'd', [0.5] * size)
+    append_data(message, data[::-1].copy(), inserted)
+    append_aligned(message, 'I', 2)
+    append_text(message, 'a' * size)
+    append_text(message, 'end')
+    whole = with_data(message, inserted)
+    found = np.empty(0, np.uint8), ()
+    for _ in range(2):
+        fields = Fields(whole)
+        assert (fields.stamp(), fields.text('frame_id')) == ((5, 6), 'x' * size)
+        assert fields.numbers('long', 'Q') == (2**40,)
+        assert fields.bytes('data').tolist() == data.tolist()
+        assert fields.array('doubles', np.dtype('d')).tolist() == [0.5] * size
+        assert fields.bytes('data').tolist() == data[::-1].tolist()
+        found = fields.texts('names', None, found)  # The second time, those of the first.
+        assert found[1] == ('a' * size, 'end')
+        with pytest.raises(BadFrameError, match='truncated in field more'):
+            fields.byte('more')
+
+
+def test_a_packet_of_ffmpeg_is_read():
+    message, inserted = begin_message((1, 2), 'camera'), []
+    append_aligned(message, 'I', 640, 480)
+    append_text(message, 'h264')
+    append_aligned(message, 'Q', 12)
+    message += b'\1\0'
+    append_data(message, np.arange(9, dtype=np.uint8), inserted)
+    found = read_ffmpeg_packet(with_data(message, inserted))
+    assert found[:3] == ((1, 2), 'camera', 'h264') and found.number == 12
+    assert found.data.tolist() == [*range(9)]
