@@ -44,9 +44,9 @@ def run(args: Namespace) -> int:
             path = Path(row['engine'])
             with locked(path.parents[1], Reporter()):
                 remove(path)
-    # Compiled kernels and kernel times.
-    blobs = [{'file': str(blob.path), 'problem': blob.problem()} for blob in cache.blobs()]
-    damaged = [row for row in blobs if row['problem'] and args.action != 'list']
+    blobs = cache.blobs() if args.action != 'list' else ()  # Compiled kernels and kernel times.
+    problems = ((str(blob.path), blob.problem()) for blob in blobs)
+    damaged = [{'file': file, 'problem': problem} for file, problem in problems if problem]
     if args.action == 'prune' and not args.dry_run:
         for row in damaged:
             Path(row['file']).unlink(missing_ok=True)

@@ -47,9 +47,10 @@ def _sources(path: Path, metadata: Mapping[str, str]) -> Iterator[tuple[str, dic
         yield 'metadata of OpenVINO', _of_openvino(metadata)
     for name, stem, read in FILES:
         for folder in (path.parent, path.parent.parent)[: 1 + (path.parent.name == 'onnx')]:
+            if not (folder / name).is_file():
+                continue
             # Beside several models it may be of another one, but for the names that exporters use.
-            is_of_it = path.stem.startswith(stem) or len(list(path.parent.glob('*.onnx'))) == 1
-            if not (folder / name).is_file() or not is_of_it:
+            if not path.stem.startswith(stem) and len(list(path.parent.glob('*.onnx'))) != 1:
                 continue
             with suppress(
                 OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError
