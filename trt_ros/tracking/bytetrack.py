@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 import itertools
+from math import inf
 from numbers import Real
 from typing import ClassVar
 
@@ -20,6 +21,11 @@ from trt_ros.tracking.motion import Fields, TrackTable
 MAX_DETECTIONS, MAX_TRACKS = 1000, 2000
 MAX_SHRINKAGE = 0.05  # Of the box of a track in space, per image.
 MAX_PIXELS = 1e6  # Larger coordinates are not those of an image.
+#: Least and largest values of TrackOptions.
+LIMITS = {
+    **dict.fromkeys(('high_score', 'low_score', 'min_iou', 'min_similarity'), (0, 1)),
+    **{'buffer_seconds': (0, inf), 'min_hits': (1, inf), 'min_size': (0, inf)},
+}
 
 
 @dataclass(frozen=True)
@@ -50,17 +56,13 @@ class TrackOptions:
     min_size: float = 0.3
 
     def __post_init__(self) -> None:
-        scores = {} if isinstance(self.high_score, np.ndarray) else {'high_score': self.high_score}
-        scores |= {
-            name: getattr(self, name) for name in ('low_score', 'min_iou', 'min_similarity')
-        }
-        for name, value in scores.items():
-            if not (isinstance(value, Real) and 0 <= value <= 1):
-                raise ParameterError(f'{name} is {value!r}.', remedy='Set it to 0 to 1.')
-        for name, least in (('buffer_seconds', 0), ('min_hits', 1), ('min_size', 0)):
+        for name, (least, most) in LIMITS.items():
             value = getattr(self, name)
-            if not (isinstance(value, Real) and float(value) >= least):
-                raise ParameterError(f'{name} is {value!r}.', remedy=f'Set it to {least} or more.')
+            if name == 'high_score' and isinstance(value, np.ndarray):
+                continue  # Infinity for a class that is not wanted.
+            if not (isinstance(value, Real) and least <= float(value) <= most):
+                allowed = f'{least} or more' if most == inf else f'{least} to {most}'
+                raise ParameterError(f'{name} is {value!r}.', remedy=f'Set it to {allowed}.')
 
 
 DEFAULT_OPTIONS = TrackOptions()
