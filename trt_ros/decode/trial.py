@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 
 from trt_ros.decode.boxes import BoxHead, Candidates
+from trt_ros.decode.scores import Values
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families.family import Family, Opinion
 from trt_ros.families.layout import BoxLayout
 from trt_ros.families.match import Reading
 from trt_ros.tensors import Arrays
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.scores import as_float32
+from trt_ros.vision.scores import as_float32, check_range
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
 
 MIN_VALUES = 8  # Fewer boxes, or values of a vector, may be anything by chance.
@@ -113,7 +114,10 @@ def _of_image(
 def _of_boxes(
     reading: Reading[BoxLayout], found: Sequence[Arrays], input_hw: tuple[int, int]
 ) -> Opinion:
-    each = [BoxHead(reading, '').all_boxes(outputs, input_hw) for outputs in found]
+    head = BoxHead(reading, '')
+    each = [head.all_boxes(outputs, input_hw) for outputs in found]
+    if reading.layout.select == 'best' and 'label' not in reading.layout.roles:
+        _check_scores(head, found, input_hw)
     boxes, scores = map(np.concatenate, zip(*map(_best, each)))
     low, high = boxes[:, :2], boxes[:, 2:]
     if reading.layout.coding.form == 'rotated':
@@ -136,6 +140,7 @@ def _of_boxes(
         f'{outside:.1%} of the boxes far outside of the image': outside > NEARLY_ALL,
         f'{whole:.1%} of the boxes as large as the image': whole > NEARLY_ALL,
         f'{fractions:.1%} of the classes no whole numbers': fractions > 0,
+        _extras_problem(reading, each): True,
         _sum_problem(reading, found): True,
     }
     if reading.layout.uses_nms:
@@ -147,6 +152,29 @@ def _of_boxes(
     if np.ptp(scores) == 0 or not np.ptp(low, axis=0).any():
         return Opinion(None, f'{text}, all equal')
     return Opinion(True, f'{text}, {inverted:.1%} of the boxes inverted')
+
+
+def _check_scores(head: BoxHead, found: Sequence[Arrays], input_hw: tuple[int, int]) -> None:
+    """Check all scores of rows, not only the best of each; or raise ScoreRangeError."""
+    if head.layout.activation == 'none':
+        for outputs in found:
+            for level in head.resolve(outputs, input_hw).levels:
+                values = Values(outputs, head.reading)
+                check_range(as_float32(values.view(level.slices['scores'], level.rows)))
+
+
+def _extras_problem(reading: Reading[BoxLayout], found: Sequence[Candidates]) -> str:
+    """Return what further values of boxes, in radians or pixels, say against these; or ''."""
+    layout, values = reading.layout, np.concatenate([candidates.extras for candidates in found])
+    if layout.extras not in ('angle', 'keypoints') or not values.size:
+        return ''
+    low, high = np.nanmin(values), np.nanmax(values)
+    if layout.extras == 'angle' and max(-low, high) > np.pi:
+        return f'angles of {low:.2g} to {high:.2g}, which are no radians'
+    limit = ROUNDING if layout.extras == 'angle' else 1
+    if (abs(values) <= limit).mean() > NEARLY_ALL:
+        return f'{layout.extras} of {low:.2g} to {high:.2g}, as class scores'
+    return ''
 
 
 def _best(found: Candidates) -> tuple[np.ndarray, np.ndarray]:

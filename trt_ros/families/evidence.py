@@ -42,8 +42,11 @@ class Claim:
 
     @property
     def is_impossible(self) -> bool:
-        """Whether a trial run is against a family of shapes that other networks have."""
-        return self.trial.holds is False and bool(self.family.words)
+        """Whether a trial run is against a reading for which only shapes and usual names are."""
+        is_named = any(part.out.names for part in self.reading.parts)
+        is_stated = is_named or any(each.holds for each in self.opinions[:3])
+        is_known = is_stated or _is_on_grid(self.reading)
+        return self.trial.holds is False and (bool(self.family.words) or not is_known)
 
     @property
     def is_only_shape(self) -> bool:

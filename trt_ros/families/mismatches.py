@@ -1,6 +1,6 @@
 """Errors for networks whose family is not clear: what is seen, what is near, and what to do."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 import math
@@ -13,7 +13,7 @@ from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.families.evidence import Choice, Claim, Families, claim_of, describe, differences
 from trt_ros.families.family import Family, NetworkDescription, is_float
 from trt_ros.families.layout import Layout, Out, linear
-from trt_ros.families.match import unify
+from trt_ros.families.match import bind, unify
 from trt_ros.tensors import TensorSpec
 
 OUTPUT_COST, AXIS_COST, DTYPE_COST, NAME_COST, INPUT_COST = 4.0, 2.0, 1.0, 1.0, 1.0
@@ -187,15 +187,37 @@ def impossible(choice: Choice, claims: Sequence[Claim]) -> TensorMismatchError:
         if each.trial.holds and each.family not in families
     ]
     instead = 'Export the network with decoded outputs, as described in docs/models.md. '
+    possible = _possible_by_name(choice, {each.family.name for each in (*claims, *others)})
+    instead = _if_it_is(possible) or instead
     if any(family.task in VECTORS for family in families):
         instead = f'Run the node {_nodes(others)}. ' if others else ''
+    seen = [*claims, *others, *possible]
     return TensorMismatchError(
         f'The outputs have the shapes of {_a(_kinds(families))} network, but not its values.',
         cause=f'Seen: {choice.network}.'
-        + ''.join(f'\n  {each.family.name}: {each.trial.text}' for each in (*claims, *others)),
+        + ''.join(
+            f'\n  {each.family.name}: {difference}'
+            for each, difference in zip(seen, differences(seen))
+        ),
         remedy=f'{instead}{_set_decoder([family.name for family in families])[:-1]} to decode it '
         f'anyway. {ANY}',
     )
+
+
+def _possible_by_name(choice: Choice, known: Collection[str]) -> list[Claim]:
+    """Return readings that `auto` does not choose, and for which a trial run is."""
+    network = choice.network
+    found = [
+        Claim(family, reading, trial=network.trial(family, reading))
+        for family in choice.families
+        if family.name not in known and network.trial and (reading := bind(family, network))
+    ]
+    return [claim for claim in found if claim.trial.holds]
+
+
+def _if_it_is(claims: Sequence[Claim]) -> str:
+    names = [claim.family.name for claim in claims]
+    return f'{_set_decoder(names)[:-1]} if that is what the network is. ' if names else ''
 
 
 def only_shape(choice: Choice, claim: Claim) -> TensorMismatchError:
@@ -288,7 +310,7 @@ def _unknown(choice: Choice) -> TensorMismatchError:
         guidance = (
             f'Set outputs to {" or to ".join(parts)}. {GUESS}'
             if parts
-            else _choose_an_output(choice)
+            else _if_it_is(_possible_by_name(choice, ())) or _choose_an_output(choice)
         )
     error = UnrecognizedError(
         'No decoder recognizes this network.',

@@ -65,14 +65,71 @@ def tried(network, make, **known):
     return replace(seen, strict=True, trial=Trial(lambda family: found, seen.input_hw))
 
 
-def test_class_scores_are_no_score_class_and_angle(network):
-    def make():
-        centers, sizes = uniform(1, 256, 2, high=320), uniform(1, 256, 2, low=10, high=90)
-        return {'output0': np.concatenate([centers, sizes, uniform(1, 256, 3)], 2)}
+def centers(rows):
+    return np.concatenate([uniform(1, rows, 2, high=320), uniform(1, rows, 2, low=10, high=90)], 2)
 
-    (claim,) = Choice(ALL_FAMILIES, tried(network, make, hw=(320, 320)), ALL_FAMILIES).claims()
-    assert (claim.family.name, claim.trial.holds) == ('yolov8_obb', False)
+
+@pytest.mark.parametrize(('classes', 'auto'), [(2, 'yolov10'), (3, 'yolov8_obb')])
+def test_class_scores_of_rows_off_the_grid_are_no_score_class_and_angle(network, classes, auto):
+    def make():
+        return {'output0': np.concatenate([centers(256), uniform(1, 256, classes)], 2)}
+
+    seen = tried(network, make, hw=(320, 320))
+    (claim,) = Choice(ALL_FAMILIES, seen, ALL_FAMILIES).claims()
+    assert (claim.family.name, claim.trial.holds) == (auto, False)
     assert '100.0% of the classes no whole numbers' in claim.trial.text
+    with pytest.raises(
+        TensorMismatchError, match=f'yolov8: .*, {classes} class scores; possi'
+    ) as e:
+        choose_family(registry.DETECTORS + registry.ORIENTED, 'auto', seen)
+    assert e.value.remedy.startswith('Set `decoder` to yolov5 or yolov8 if that is what the netw')
+    stated = replace(seen, metadata={'task': claim.family.task})
+    assert choose_family(ALL_FAMILIES, 'auto', stated)[0].name == auto
+
+
+def test_rows_off_the_grid_name_the_decoders_that_may_be_set(network):
+    seen = tried(
+        network,
+        lambda: {'output0': np.concatenate([centers(256), uniform(1, 256, 8)], 2)},
+        hw=(320, 320),
+    )
+    with pytest.raises(TensorMismatchError, match='No decoder recognizes') as error:
+        choose_family(ALL_FAMILIES, 'auto', seen)
+    assert error.value.remedy.startswith('Set `decoder` to yolov5 or yolov8 if that is what')
+
+
+@pytest.mark.parametrize(
+    ('last', 'expected'),
+    [
+        (lambda: uniform(1, 2100, 1, low=-0.7, high=2.3), 'yolov8_obb'),
+        (lambda: uniform(1, 2100, 1, high=0.009), 'yolov8'),
+        (lambda: uniform(1, 2100, 1, low=4, high=90), 'angles of .* which are no radians'),
+        (lambda: uniform(1, 2100, 1, low=0.2, high=0.9), 'More than one decoder'),
+    ],
+)
+def test_the_last_value_of_a_box_is_an_angle_by_its_range(network, last, expected):
+    def make():
+        parts = [centers(2100), uniform(1, 2100, 4, high=0.009), last()]
+        return {'out': np.concatenate(parts, 2).transpose(0, 2, 1)}
+
+    seen = tried(network, make, hw=(320, 320))
+    both = registry.DETECTORS + registry.ORIENTED
+    if ' ' not in expected:
+        assert choose_family(both, 'auto', seen)[0].name == expected
+        return
+    with pytest.raises(TensorMismatchError, match=expected):
+        choose_family(both, 'auto', seen)
+
+
+def test_class_scores_are_no_keypoints(network):
+    def make():
+        angle = uniform(1, 2100, 1, low=-0.7, high=2.3)
+        return {'out': np.concatenate([centers(2100), uniform(1, 2100, 78, high=0.4), angle], 2)}
+
+    seen = tried(network, lambda: {'out': make()['out'].swapaxes(1, 2)}, hw=(320, 320))
+    with pytest.raises(TensorMismatchError, match='yolov8, yolov8_pose or yolov8_obb'):
+        choose_family(ALL_FAMILIES, 'auto', replace(seen, trial=None))
+    assert choose_family(ALL_FAMILIES, 'auto', seen)[0].name == 'yolov8_obb'
 
 
 @pytest.mark.parametrize(
