@@ -1,6 +1,6 @@
 """Picture and video files. File names that crash OpenCV are refused before it is called."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 import os
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 
 from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.regular_file import check_output_file, open_regular, read_regular, writing
+from trt_ros.tensors import Arrays
 from trt_ros.video import is_address, read_stream
 from trt_ros.vision.frame import to_color
 from trt_ros.vision.picture_header import picture_codec, read_picture_header
@@ -54,7 +55,7 @@ def _of_file(error: BadFrameError, problem: str) -> BadFrameError:
     return BadFrameError(error.kind, problem, cause=error.problem, remedy=error.remedy)
 
 
-def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+def write_npz(path: Path, arrays: Arrays) -> None:
     """Write arrays by any name, as numpy.load reads them, or raise ParameterError."""
     with writing(path, _REMEDY), ZipFile(path, 'w') as archive:
         for name, array in arrays.items():

@@ -48,7 +48,7 @@ class TensorSpec:
 
     def accepts(self, tensor: np.ndarray) -> bool:
         """Return whether an array has this dtype (uint16 for the bits of bfloat16) and shape."""
-        return tensor.dtype == host_dtype(self) and self.has_shape(tensor.shape)
+        return tensor.dtype == numpy_dtype(self.dtype) and self.has_shape(tensor.shape)
 
     def has_shape(self, shape: Shape) -> bool:
         """Return whether an array of a shape fits."""
@@ -62,14 +62,9 @@ class TensorSpec:
         return f'{self.name} ({shape}) {self.dtype}'
 
 
-def host_dtype(spec: TensorSpec) -> np.dtype[np.generic]:
-    """Return the NumPy dtype of a tensor in host memory, as numpy_dtype()."""
-    return numpy_dtype(spec.dtype)
-
-
 @cache
 def numpy_dtype(name: str) -> np.dtype[np.generic]:
-    """Return the NumPy dtype of a tensor dtype: uint16 for the bits of bfloat16."""
+    """Return the NumPy dtype of a tensor dtype in host memory: uint16 for bits of bfloat16."""
     return np.dtype('uint16' if name == 'bfloat16' else name)
 
 
@@ -123,7 +118,7 @@ def checked_tensor(spec: TensorSpec, value: Any) -> np.ndarray:
             f'The network input {spec} takes an array, but got {type(value).__name__}.',
             remedy='Pass a NumPy array, as of numpy.asarray(values).',
         )
-    dtype = host_dtype(spec)
+    dtype = numpy_dtype(spec.dtype)
     if value.shape == spec.shape and (
         value.dtype == dtype or value.dtype.kind == dtype.kind == 'f'
     ):  # Most runs.
@@ -160,8 +155,8 @@ def _is_convertible(dtype: str, value: np.ndarray) -> bool:
 
 
 def as_tensor(spec: TensorSpec, value: np.ndarray) -> np.ndarray:
-    """Return an array converted to `host_dtype(spec)`, as write_tensor(); maybe itself."""
-    dtype = host_dtype(spec)
+    """Return an array converted to `numpy_dtype(spec.dtype)`, as write_tensor(); maybe itself."""
+    dtype = numpy_dtype(spec.dtype)
     if value.dtype == dtype and value.flags.c_contiguous and spec.dtype != 'bfloat16':
         return value
     target = np.empty(value.shape, dtype)
@@ -170,7 +165,7 @@ def as_tensor(spec: TensorSpec, value: np.ndarray) -> np.ndarray:
 
 
 def write_tensor(target: np.ndarray, spec: TensorSpec, value: np.ndarray) -> None:
-    """Convert an array into memory of `host_dtype(spec)`, or raise for values beyond it."""
+    """Convert an array into memory of `numpy_dtype(spec.dtype)`, or raise for values beyond it."""
     try:
         with np.errstate(over='raise'):
             if spec.dtype != 'bfloat16':

@@ -176,12 +176,7 @@ def _entries_of(
 ) -> Iterator[dict[str, Any]]:
     """Yield the entries of one file, and write it with its results to `annotated`."""
     if path.suffix in FILES:
-        try:
-            arrays = read_arrays(path)
-        except ParameterError as error:
-            why = {'cause': error.cause, 'remedy': error.remedy}
-            raise BadFrameError('unreadable file', error.problem, **why) from error
-        result = pipeline.infer(arrays, thresholds)
+        result = pipeline.infer(read_arrays(path), thresholds)
         image_id = {'image_id': coco.add(path, result)} if coco else {}
         data = result.as_json(annotated and _array_writer(annotated))
         yield {'file': str(path), **image_id, **data}

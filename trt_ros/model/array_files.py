@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 import math
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.format import open_memmap, read_array
 
-from trt_ros.errors import ParameterError, meant, requires
+from trt_ros.errors import BadFrameError, ParameterError, TrtRosError, meant, requires
 from trt_ros.regular_file import open_regular
 from trt_ros.tensors import MAX_ELEMENTS, TensorSpec
 
@@ -47,13 +48,15 @@ def read_file(path: Path, name: str, spec: TensorSpec) -> np.ndarray:
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Return all arrays of a file by name; raises ParameterError when it cannot be read."""
-    with _opened(path, MAX_ELEMENTS) as (names, read):
+    """Return all arrays of a file by name, or raise BadFrameError."""
+    with _opened(path, MAX_ELEMENTS, partial(BadFrameError, 'unreadable file')) as (names, read):
         return {name: read(name) for name in names}
 
 
 @contextmanager
-def _opened(path: Path, limit: int) -> Iterator[tuple[list[str], Reader]]:
+def _opened(
+    path: Path, limit: int, kind: Callable[..., TrtRosError] = ParameterError
+) -> Iterator[tuple[list[str], Reader]]:
     try:
         open_regular(path).close()
         with FILES[path.suffix](path, limit) as found:
@@ -61,7 +64,7 @@ def _opened(path: Path, limit: int) -> Iterator[tuple[list[str], Reader]]:
     except ParameterError:
         raise
     except Exception as error:  # The readers raise errors of many kinds on damaged files.
-        raise ParameterError(
+        raise kind(
             f'The file {path} cannot be read.',
             cause=str(error) or type(error).__name__,
             remedy='Write it with numpy.save(), numpy.savez() or safetensors.numpy.save_file().',

@@ -14,7 +14,7 @@ from trt_ros.policy.metadata import commands_of
 from trt_ros.policy.safety import HOLDS, SafetyOptions
 from trt_ros.ros.commands import FIELDS, OUTPUTS, Command
 from trt_ros.ros.parameters import param
-from trt_ros.tensors import TensorSpec
+from trt_ros.tensors import Arrays, TensorSpec
 
 LARGEST = 1e6
 #: Rate of the checks where neither actions nor samples have one.
@@ -50,7 +50,7 @@ class Columns:
         """Return whether each element is of one of these fields, (size,) bool."""
         return np.repeat([field in fields for field in self.fields], self.count)
 
-    def actions(self, outputs: Mapping[str, np.ndarray]) -> np.ndarray:
+    def actions(self, outputs: Arrays) -> np.ndarray:
         """Return the actions of a run, (horizon, size) float64, or raise TensorMismatchError."""
         found = [outputs[name] for name in self.names]
         rows = [each.reshape(-1, self.count) for each in found if each.size % self.count == 0]

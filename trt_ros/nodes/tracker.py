@@ -34,6 +34,7 @@ from trt_ros.ros.messages import detection_publish, read_boxes, read_message
 from trt_ros.ros.parameters import param, with_default
 from trt_ros.ros.qos import overridden
 from trt_ros.ros.topic import Topic, without_partner
+from trt_ros.tensors import Arrays
 
 if TYPE_CHECKING:
     from trt_ros.tracking.tracker import Tracker
@@ -248,7 +249,7 @@ class TrackerNode(CountingNode):
         return {'cameras': str(count), 'tracks ended by time jumps': str(resets)}
 
 
-def _vectors(named: Mapping[str, np.ndarray], count: int) -> np.ndarray | None:
+def _vectors(named: Arrays, count: int) -> np.ndarray | None:
     """Return a message's tensor, a vector per detection, or None; raises BadFrameError."""
     tensors = list(named.values())
     if not (tensors or count):

@@ -12,7 +12,7 @@ from trt_ros.errors import ClosedError, ParameterError, TensorMismatchError
 from trt_ros.families.registry import DETECTORS, POSES, TENSORS
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.tensors import TensorSpec, host_dtype, write_tensor
+from trt_ros.tensors import TensorSpec, numpy_dtype, write_tensor
 from trt_ros.vision.frame import Frame
 
 INT64 = TensorProto.INT64
@@ -309,7 +309,7 @@ def test_rejects_tensors_whose_values_would_change(write):
 )
 def test_rejects_finite_values_that_would_become_infinite(dtype, value):
     spec = TensorSpec('x', (1,), dtype, 'input')
-    target = np.empty(1, host_dtype(spec))
+    target = np.empty(1, numpy_dtype(spec.dtype))
     with pytest.raises(TensorMismatchError, match=f'A value is beyond the range of {dtype}'):
         write_tensor(target, spec, np.array([value]))
     write_tensor(target, spec, np.array([np.inf]))  # No finite value changes.

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from trt_ros.errors import ParameterError
-from trt_ros.tensors import Arrays, Shape, TensorSpec, host_dtype
+from trt_ros.tensors import Arrays, Shape, TensorSpec, numpy_dtype
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox
 
@@ -168,7 +168,9 @@ class Feed:
     def zeros(self) -> Any:
         """Return what to warm up with; None without `array`, or where it is dynamic."""
         spec = self.array
-        return None if spec is None or spec.is_dynamic else np.zeros(spec.shape, host_dtype(spec))
+        if spec is None or spec.is_dynamic:
+            return None
+        return np.zeros(spec.shape, numpy_dtype(spec.dtype))
 
     def check(self, value: Any) -> np.ndarray:
         """Return the array of a run as `stage` takes it, of its value for `origin`; or raise."""
@@ -203,6 +205,17 @@ def invalid_setting(name: str, network_input: str, text: str, remedy: str) -> Pa
     """Return the error of a setting of a binding."""
     return ParameterError(
         f'{name} of the network input {network_input!r} is {text!r}.', remedy=remedy
+    )
+
+
+def lacks_setting(
+    name: str, network_input: str, needed: str, value: str, cause: str = ''
+) -> ParameterError:
+    """Return the error of a setting of a binding without another one, which it needs."""
+    return ParameterError(
+        f'{name} is set for the network input {network_input!r}, but not {needed}.',
+        cause=cause,
+        remedy=f'Add {needed}={value}, or leave {name} out.',
     )
 
 

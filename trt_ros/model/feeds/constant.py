@@ -9,13 +9,13 @@ import numpy as np
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.model.array_files import parse_path, read_file
 from trt_ros.model.feeds.base import Binding, Feed, Given
-from trt_ros.tensors import Shape, TensorSpec, checked_tensor, host_dtype, write_tensor
+from trt_ros.tensors import Shape, TensorSpec, checked_tensor, numpy_dtype, write_tensor
 from trt_ros.vision.letterbox import Letterbox
 
 
 def read_value(text: str, spec: TensorSpec) -> np.ndarray:
     """
-    Return a value of a network input, of the dtype `host_dtype(spec)`.
+    Return a value of a network input, of the dtype `numpy_dtype(spec.dtype)`.
 
     :param text: a number, which all elements get; as many numbers with commas between them as the
         input has elements; or PATH or PATH#NAME of an array, see `read_file`. A
@@ -33,7 +33,7 @@ def read_value(text: str, spec: TensorSpec) -> np.ndarray:
     if spec.dtype == 'bool' and value.dtype.kind in 'iuf' and np.isin(value, (0, 1)).all():
         value = value.astype(bool)
     value = checked_tensor(spec, value)
-    found = np.empty(value.shape, host_dtype(spec))
+    found = np.empty(value.shape, numpy_dtype(spec.dtype))
     write_tensor(found, spec, value)
     return found
 

@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from trt_ros.errors import ParameterError, TensorMismatchError
-from trt_ros.model.feeds.base import invalid_setting
+from trt_ros.model.feeds.base import invalid_setting, lacks_setting
 from trt_ros.model.feeds.padding import CAPACITY
 from trt_ros.tensors import MAX_ELEMENTS, TensorSpec
 
@@ -48,10 +48,7 @@ class History:
                 remedy = f'Set it to {" or ".join(choices)}.'
                 raise invalid_setting(name, spec.name, found, remedy)
             if text is None and name in settings:
-                raise ParameterError(
-                    f'{name} is set for the network input {spec.name!r}, but not {HISTORY}.',
-                    remedy=f'Add {HISTORY}=, the number of values, or leave {name} out.',
-                )
+                raise lacks_setting(name, spec.name, HISTORY, ', the number of values')
         if text is None:
             return None
         count = int(text) if text.isdecimal() and len(text) < 10 else 0

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from trt_ros.errors import CapacityError, ParameterError
+from trt_ros.model.feeds.base import lacks_setting
 from trt_ros.model.feeds.constant import read_value
 from trt_ros.tensors import MAX_ELEMENTS, TensorSpec, write_tensor
 
@@ -60,10 +61,7 @@ class Padding:
     def of(cls, spec: TensorSpec, settings: Mapping[str, str]) -> Padding:
         """Return the padding to the shape of `spec`; raise ParameterError if that is dynamic."""
         if spec.is_dynamic:
-            raise ParameterError(
-                f'{PAD} is set for the network input {spec.name!r}, but not {CAPACITY}.',
-                remedy=f'Add {CAPACITY}=, the size to fill up to, or leave {PAD} out.',
-            )
+            raise lacks_setting(PAD, spec.name, CAPACITY, ', the size to fill up to')
         one = TensorSpec(f'{spec.name} ({PAD})', (), spec.dtype, 'input')
         return cls(spec, read_value(settings.get(PAD, '0'), one))
 

@@ -8,11 +8,20 @@ import numpy as np
 
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.model.feeds.arithmetic import ARITHMETIC, Arithmetic
-from trt_ros.model.feeds.base import HELD, INITIAL, MAX_AGE, Binding, Feed, Given, parse_topic
+from trt_ros.model.feeds.base import (
+    HELD,
+    INITIAL,
+    MAX_AGE,
+    Binding,
+    Feed,
+    Given,
+    lacks_setting,
+    parse_topic,
+)
 from trt_ros.model.feeds.constant import read_value
 from trt_ros.model.feeds.history import CHOICES, HISTORY, History
 from trt_ros.model.feeds.padding import CAPACITY, PAD, Padding
-from trt_ros.tensors import Arrays, Shape, TensorSpec, as_tensor, checked_tensor, host_dtype
+from trt_ros.tensors import Arrays, Shape, TensorSpec, as_tensor, checked_tensor, numpy_dtype
 from trt_ros.vision.letterbox import Letterbox
 
 
@@ -50,11 +59,8 @@ class TensorFeed(Feed):
             )
         text = binding.settings.get(INITIAL)
         if text is not None and not binding.is_held:
-            raise ParameterError(
-                f'{INITIAL} is set for the network input {spec.name!r}, but not {HELD}.',
-                cause='Without it, a run waits for a message.',
-                remedy=f'Add {HELD}=true, or leave {INITIAL} out.',
-            )
+            cause = 'Without it, a run waits for a message.'
+            raise lacks_setting(INITIAL, spec.name, HELD, 'true', cause)
         padding = Padding.parse(binding.settings, spec)
         if padding is not None:
             spec = padding.taken(spec)
@@ -96,7 +102,7 @@ class TensorFeed(Feed):
     def zeros(self) -> Any:
         """Return an array to warm up with, as large as runs may give."""
         spec = self.spec if self.padding is None else self.padding.spec
-        return None if spec.is_dynamic else np.zeros(spec.shape, host_dtype(spec))
+        return None if spec.is_dynamic else np.zeros(spec.shape, numpy_dtype(spec.dtype))
 
     def check(self, value: Any) -> np.ndarray:
         """Return the array after arithmetic, not padded; see Feed.check."""
@@ -110,7 +116,7 @@ class TensorFeed(Feed):
         assert given.array is not None
         if self.padding is None:
             return as_tensor(self.spec, given.array), ()
-        padded = np.empty(self.padding.spec.shape, host_dtype(self.spec))
+        padded = np.empty(self.padding.spec.shape, numpy_dtype(self.spec.dtype))
         self.padding.write(padded, given.array)
         return padded, ()
 

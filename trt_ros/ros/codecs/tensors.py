@@ -1,6 +1,6 @@
 """Formats of tensors with codecs and publishers: tensor lists of Isaac ROS, multi-arrays."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 import re
 
 import numpy as np
@@ -18,11 +18,11 @@ from trt_ros.ros.dds.cdr_multiarray import (
     write_multi_array,
 )
 from trt_ros.ros.dds.transport import serialized_publish
-from trt_ros.tensors import TensorSpec
+from trt_ros.tensors import Arrays, TensorSpec
 
 #: Creates a publisher of a message type on a topic below the node's name.
 MakePublisher = Callable[[type, str], Publisher]
-Publish = Callable[[Mapping[str, np.ndarray], Header], None]
+Publish = Callable[[Arrays, Header], None]
 
 
 def topic_name(tensor: str) -> str:
@@ -36,7 +36,7 @@ def topic_name(tensor: str) -> str:
     return name if name[:1].isalpha() else f'tensor_{name}'.rstrip('_')
 
 
-def tensor_of(tensors: Mapping[str, np.ndarray], name: str, *, or_only: bool) -> np.ndarray:
+def tensor_of(tensors: Arrays, name: str, *, or_only: bool) -> np.ndarray:
     """Return a tensor of a message by its name, or the only one; or raise BadFrameError."""
     if name in tensors:
         return tensors[name]
@@ -108,7 +108,7 @@ class MultiArrays:
             for spec in outputs
         }
 
-        def publish_each(tensors: Mapping[str, np.ndarray], header: Header) -> None:
+        def publish_each(tensors: Arrays, header: Header) -> None:
             for name, tensor in tensors.items():
                 publishers[name](write_multi_array(tensor))
 
@@ -138,7 +138,7 @@ class TensorLists:
         name: str,
         message_type: type,
         read: Read,
-        write: Callable[[Mapping[str, np.ndarray], Stamp, str], np.ndarray],
+        write: Callable[[Arrays, Stamp, str], np.ndarray],
     ) -> None:
         self.name, self._type, self._read, self._write = name, message_type, read, write
 
@@ -156,7 +156,7 @@ class TensorLists:
         """Create the publisher of ~/tensors."""
         publish = serialized_publish(node, make_publisher(self._type, 'tensors'))
 
-        def publish_all(tensors: Mapping[str, np.ndarray], header: Header) -> None:
+        def publish_all(tensors: Arrays, header: Header) -> None:
             stamp = header.stamp.sec, header.stamp.nanosec
             publish(self._write(tensors, stamp, header.frame_id))
 

@@ -1,6 +1,5 @@
 """CDR serialization of the tensor lists of Isaac ROS, read in place."""
 
-from collections.abc import Mapping
 import math
 from typing import Any
 
@@ -17,6 +16,7 @@ from trt_ros.ros.dds.cdr import (
     begin_message,
     with_data,
 )
+from trt_ros.tensors import Arrays
 
 # isaac_ros_tensor_list_interfaces/Tensor.data_type.
 _DTYPES = {
@@ -120,9 +120,7 @@ def tensor_view(
         ) from error
 
 
-def write_tensor_list(
-    tensors: Mapping[str, np.ndarray], stamp: tuple[int, int], frame_id: str
-) -> np.ndarray:
+def write_tensor_list(tensors: Arrays, stamp: tuple[int, int], frame_id: str) -> np.ndarray:
     """
     Write a serialized isaac_ros_tensor_list_interfaces/TensorList.
 
@@ -208,9 +206,7 @@ def _dlpack_tensor(name: str, fields: Fields) -> np.ndarray:
     )
 
 
-def write_dlpack_list(
-    tensors: Mapping[str, np.ndarray], stamp: tuple[int, int], frame_id: str
-) -> np.ndarray:
+def write_dlpack_list(tensors: Arrays, stamp: tuple[int, int], frame_id: str) -> np.ndarray:
     """Write an isaac_ros_tensor_msgs/TensorList: row-major, (N,) uint8; or BadFrameError."""
     message, data = begin_message(stamp, frame_id), list[tuple[int, np.ndarray]]()
     append_aligned(message, 'I', len(tensors))

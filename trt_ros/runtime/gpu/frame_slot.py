@@ -1,6 +1,6 @@
 """Frame slots: memory, stream and captured graphs of one frame in flight."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -41,6 +41,7 @@ from trt_ros.runtime.gpu.staging import (
     zero_copy_addresses,
 )
 from trt_ros.runtime.gpu.waiting import Run
+from trt_ros.tensors import Arrays
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
 
@@ -58,7 +59,7 @@ class Launched:
     zero_copy: bool
 
     @cached_property
-    def outputs(self) -> Mapping[str, np.ndarray]:
+    def outputs(self) -> Arrays:
         """Views of the raw outputs, for a CPU decoder; the slot reuses their memory."""
         return self.buffers.outputs(self.captured.memory.results.view)
 
@@ -106,7 +107,7 @@ class FrameSlot:
     def buffers_for(
         self,
         images: int,
-        tensors: Mapping[str, np.ndarray] = NO_TENSORS,
+        tensors: Arrays = NO_TENSORS,
         after: Event | None = None,
     ) -> BatchBuffers:
         """Return the buffers of a run; see BuffersByShape.get."""
@@ -135,7 +136,7 @@ class FrameSlot:
         thresholds: Thresholds,
         device_address: DeviceAddress | None,
         after: Event | None,
-        tensors: Mapping[str, np.ndarray] = NO_TENSORS,
+        tensors: Arrays = NO_TENSORS,
     ) -> Launched:
         """
         Copy images and tensors to the GPU and launch their graph; see `Pipeline.start`.
@@ -172,7 +173,7 @@ class FrameSlot:
         thresholds: Thresholds,
         device_address: DeviceAddress | None,
         after: Event | None,
-        tensors: Mapping[str, np.ndarray],
+        tensors: Arrays,
     ) -> Launched:
         """Copy images and tensors to the GPU, except for the transfers that the graph does."""
         begin = time.perf_counter()
@@ -225,8 +226,8 @@ class FrameSlot:
         return launched
 
     def _padded(
-        self, images: int, tensors: Mapping[str, np.ndarray], after: Event | None
-    ) -> tuple[BatchBuffers, Mapping[str, np.ndarray]]:
+        self, images: int, tensors: Arrays, after: Event | None
+    ) -> tuple[BatchBuffers, Arrays]:
         """Return the buffers of a run with tensors, and the tensors; regions fill the batch."""
         regions = tensors.get(REGIONS)
         if regions is None:

@@ -3,8 +3,6 @@
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 
-import numpy as np
-
 from trt_ros.cuda.memory import Account, DeviceBuffer
 from trt_ros.errors import TensorMismatchError
 from trt_ros.model.feeds import Feeds
@@ -30,6 +28,7 @@ from trt_ros.runtime.gpu.input_kinds import (
     GpuState,
     GpuTensor,
 )
+from trt_ros.tensors import Arrays
 
 #: Class of the input by class of the feed.
 INPUTS: Mapping[type[Feed], Callable[..., GpuInput]] = {
@@ -107,7 +106,7 @@ class Inputs:
         """Set the memory to its first contents before the next run."""
         self._is_reset_due = True
 
-    def prepare(self, stream: int, arrays: Mapping[str, np.ndarray]) -> bool:
+    def prepare(self, stream: int, arrays: Arrays) -> bool:
         """Enqueue what precedes the graph; return whether a held array has changed."""
         has_changed = False
         for each in self._sent:

@@ -36,7 +36,7 @@ from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
 from trt_ros.runtime.gpu.tensorrt_context import CONTEXTS
 from trt_ros.runtime.gpu.waiting import Faults
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.tensors import widen
+from trt_ros.tensors import Arrays, widen
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.regions import whole_image
@@ -197,7 +197,7 @@ class GpuPipeline(Pipeline[Any]):
         self,
         frames: Sequence[Frame],
         thresholds: Thresholds,
-        tensors: Mapping[str, np.ndarray] = NO_TENSORS,
+        tensors: Arrays = NO_TENSORS,
     ) -> Pending:
         """Launch a run, whose slot is busy until it is waited for; see Pipeline.start."""
         self.faults.check()
@@ -264,7 +264,7 @@ class GpuPipeline(Pipeline[Any]):
         launched: Launched,
         frames: Sequence[Frame],
         thresholds: Thresholds,
-        tensors: Mapping[str, np.ndarray],
+        tensors: Arrays,
     ) -> list[Any]:
         """Return the results of a run that has finished: those of the GPU decoder, if it ran."""
         readers = launched.captured.readers
@@ -287,7 +287,7 @@ class GpuPipeline(Pipeline[Any]):
 
     def decode(
         self,
-        outputs: Mapping[str, np.ndarray],
+        outputs: Arrays,
         batch: int,
         letterboxes: Sequence[Letterbox],
         thresholds: Thresholds = DEFAULT_THRESHOLDS,
@@ -326,7 +326,7 @@ class GpuPipeline(Pipeline[Any]):
 
 def _example_runs(
     shared: SharedResources, frame: Frame | None
-) -> Iterator[tuple[Sequence[Frame], Mapping[str, np.ndarray]]]:
+) -> Iterator[tuple[Sequence[Frame], Arrays]]:
     """Yield images (`frame` or gray) and tensors of each kind of run; none if dynamic."""
     inputs = example_inputs(shared.feeds)
     if inputs is None:

@@ -21,7 +21,7 @@ from trt_ros.runtime.gpu.inputs import Inputs
 from trt_ros.runtime.gpu.staging import CopyThreadPool
 from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
 from trt_ros.runtime.gpu.waiting import GpuWait
-from trt_ros.tensors import Shape, TensorSpec, host_dtype
+from trt_ros.tensors import Shape, TensorSpec, numpy_dtype
 from trt_ros.vision.letterbox import Preprocess
 
 Image = TypeVar('Image')
@@ -109,7 +109,7 @@ class SharedResources:
         self.tensor_specs = {name: spec for name, spec in specs.items() if name in in_graph}
         if self.crop is not None:
             self.tensor_specs[REGIONS] = REGION_MAPS
-        self.host_dtypes = {spec.name: host_dtype(spec) for spec in network.engine.outputs}
+        self.host_dtypes = {spec.name: numpy_dtype(spec.dtype) for spec in network.engine.outputs}
         self.batches, self.batch_lines = self._batches(batch)
 
     def _open_contexts(self, network: TensorRTRunner, undo: ExitStack) -> None:

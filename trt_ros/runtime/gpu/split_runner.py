@@ -1,6 +1,6 @@
 """A network whose beginning runs on a GPU, and whose end on the CPU."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 import hashlib
 import io
@@ -24,7 +24,7 @@ from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular, write_atomically
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.runtime.runner import Runner
-from trt_ros.tensors import TensorSpec
+from trt_ros.tensors import Arrays, TensorSpec
 
 SCHEMA = 1  # Increase it when the same model would be split in another way.
 
@@ -46,7 +46,7 @@ class SplitRunner(Runner):
         self.backend, self.metadata = head.backend, head.metadata
         self.log_lines = (*head.log_lines, *log_lines)
 
-    def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def infer(self, tensors: Arrays) -> dict[str, np.ndarray]:
         """Run both parts, see `Runner.infer`."""
         known = {**tensors}
         for part in (self.head, self.tail):

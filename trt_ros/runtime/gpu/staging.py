@@ -14,7 +14,7 @@ import numpy as np
 
 from trt_ros.cuda.memory import PinnedBuffer, copy_async
 from trt_ros.model.feeds.padding import Padding
-from trt_ros.tensors import TensorSpec, host_dtype, write_tensor
+from trt_ros.tensors import TensorSpec, numpy_dtype, write_tensor
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
 
@@ -127,7 +127,7 @@ class TensorSource(Source):
     def __init__(
         self, spec: TensorSpec, value: np.ndarray, padding: Padding | None = None
     ) -> None:
-        dtype = host_dtype(spec)
+        dtype = numpy_dtype(spec.dtype)
         self._padding = padding
         size = value.size if padding is None else math.prod(padding.spec.shape)
         self.nbytes = size * dtype.itemsize
@@ -148,10 +148,10 @@ class TensorSource(Source):
         if self.data is not None:
             super().copy(target, start, stop)
         elif self._padding is not None:
-            values = target.view(host_dtype(self._spec)).reshape(self._padding.spec.shape)
+            values = target.view(numpy_dtype(self._spec.dtype)).reshape(self._padding.spec.shape)
             self._padding.write(values, self._value)
         else:
-            values = target.view(host_dtype(self._spec)).reshape(self._value.shape)
+            values = target.view(numpy_dtype(self._spec.dtype)).reshape(self._value.shape)
             write_tensor(values, self._spec, self._value)
 
 

@@ -1,6 +1,6 @@
 """An engine on a GPU, its options, and its runs from arrays to arrays without a CUDA graph."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 import os
 from pathlib import Path
@@ -21,7 +21,7 @@ from trt_ros.runtime.gpu.tensorrt_context import Contexts, Execution, close_engi
 from trt_ros.runtime.gpu.waiting import Faults, GpuWait, RunTimes
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.runtime.runner import Runner, check_inputs
-from trt_ros.tensors import Shape, TensorSpec, host_dtype, widen
+from trt_ros.tensors import Arrays, Shape, TensorSpec, numpy_dtype, widen
 
 _compiling = threading.local()
 
@@ -111,7 +111,7 @@ class TensorRTRunner(Runner):
             undo.callback(self._done.close)
             self._owned = undo.pop_all()
 
-    def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def infer(self, tensors: Arrays) -> dict[str, np.ndarray]:
         """Run the network once, see `Runner.infer`."""
         if self._is_closed:
             raise ClosedError('The TensorRT runner')
@@ -133,9 +133,7 @@ class TensorRTRunner(Runner):
         finally:
             self.faults.end(0)
 
-    def _run(
-        self, execution: Execution, tensors: Mapping[str, np.ndarray]
-    ) -> dict[str, np.ndarray]:
+    def _run(self, execution: Execution, tensors: Arrays) -> dict[str, np.ndarray]:
         stream = self._stream.handle
         for spec in self.inputs:
             tensor = np.ascontiguousarray(tensors[spec.name])
@@ -172,7 +170,7 @@ class TensorRTRunner(Runner):
     def _host(self, spec: TensorSpec, shape: Shape) -> np.ndarray:
         host = self._hosts.get(spec.name)
         if host is None or host.shape != shape:
-            host = self._hosts[spec.name] = np.empty(shape, host_dtype(spec))
+            host = self._hosts[spec.name] = np.empty(shape, numpy_dtype(spec.dtype))
         return host
 
     def save_cache(self) -> None:

@@ -1,6 +1,5 @@
 """Requests of the KServe V2 protocol to an inference server, and memory shared with it."""
 
-from collections.abc import Mapping
 import mmap
 import os
 from pathlib import Path
@@ -21,6 +20,7 @@ from trt_ros.errors import (
 from trt_ros.progress import Reporter
 from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular, reading
 from trt_ros.runtime.remote.address import ModelAddress
+from trt_ros.tensors import Arrays
 
 POLL_SECONDS = 0.1  # Maximum delay of a cancellation.
 CHANNEL_OPTIONS = (
@@ -210,7 +210,7 @@ class SharedInputs:
         """Key of the region for shm_open."""
         return f'/{self.name}'
 
-    def write(self, tensors: Mapping[str, np.ndarray]) -> dict[str, tuple[int, int]]:
+    def write(self, tensors: Arrays) -> dict[str, tuple[int, int]]:
         """Copy tensors, which fit; return offset and size by name."""
         placed, offset = {}, 0
         for name, tensor in tensors.items():
@@ -234,6 +234,6 @@ def _aligned(nbytes: int) -> int:
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
-def region_nbytes(tensors: Mapping[str, np.ndarray]) -> int:
+def region_nbytes(tensors: Arrays) -> int:
     """Return the size of a region for these tensors."""
     return sum(_aligned(tensor.nbytes) for tensor in tensors.values())

@@ -1,10 +1,8 @@
 """Frames whose network runs on an inference server."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
-
-import numpy as np
 
 from trt_ros.model.run_inputs import NO_TENSORS
 from trt_ros.results.base import Result
@@ -12,6 +10,7 @@ from trt_ros.runtime.cpu.pipeline import CpuPipeline
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.future import Future
 from trt_ros.runtime.remote.remote_runner import RemoteRunner
+from trt_ros.tensors import Arrays
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
 
@@ -29,7 +28,7 @@ class RemotePipeline(CpuPipeline[ResultT]):
         self,
         frames: Sequence[Frame],
         thresholds: Thresholds,
-        tensors: Mapping[str, np.ndarray] = NO_TENSORS,
+        tensors: Arrays = NO_TENSORS,
     ) -> Future[list[ResultT]]:
         """Preprocess images and start a run; see Pipeline.submit_run."""
         if self._memory_feeds:  # In order.

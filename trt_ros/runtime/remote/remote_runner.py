@@ -26,7 +26,7 @@ from trt_ros.runtime.remote.connection import (
     region_nbytes,
 )
 from trt_ros.runtime.runner import Runner, check_inputs, tensor_specs
-from trt_ros.tensors import INTEGERS, TensorSpec, numpy_dtype, refuse_large
+from trt_ros.tensors import INTEGERS, Arrays, TensorSpec, numpy_dtype, refuse_large
 
 OPEN_SECONDS, CLOSE_SECONDS = 10.0, 1.0  # Timeouts of requests beside runs.
 FIRST_RUN_SECONDS = 120.0  # A server may load or compile the model at its first run.
@@ -122,7 +122,7 @@ class RemoteRunner(Runner):
         parameters = reply.config.parameters.items()
         return {key: value.string_value for key, value in parameters}, reply.config.max_batch_size
 
-    def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def infer(self, tensors: Arrays) -> dict[str, np.ndarray]:
         """Run the network once; raise RemoteUnavailableError or RemoteRefusedError."""
         check_inputs(self.inputs, tensors)
         try:
@@ -135,7 +135,7 @@ class RemoteRunner(Runner):
         self._report, self._problem = None, ''
         return outputs
 
-    def _run(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def _run(self, tensors: Arrays) -> dict[str, np.ndarray]:
         shared = self._take_region(region_nbytes(tensors))
         if shared is None:
             return self._outputs(self._send(tensors))
@@ -155,7 +155,7 @@ class RemoteRunner(Runner):
         self._give_region(shared)
         return self._outputs(reply)
 
-    def _send(self, tensors: Mapping[str, np.ndarray], shared: SharedInputs | None = None) -> Any:
+    def _send(self, tensors: Arrays, shared: SharedInputs | None = None) -> Any:
         seconds = self._timeout_seconds
         if self._report is not None:
             seconds = max(FIRST_RUN_SECONDS, seconds)

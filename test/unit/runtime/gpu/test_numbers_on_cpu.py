@@ -15,7 +15,7 @@ from trt_ros.model.bindings import parse_bindings
 from trt_ros.model.feeds import FEEDS
 from trt_ros.model.feeds.base import Given
 from trt_ros.runtime.gpu.inputs import INPUTS
-from trt_ros.tensors import TensorSpec, host_dtype
+from trt_ros.tensors import TensorSpec, numpy_dtype
 
 pytestmark = pytest.mark.skipif(shutil.which('g++') is None, reason='needs g++')
 FLOATS = ('float32', 'float16', 'bfloat16', 'float64')
@@ -42,7 +42,7 @@ def assert_equal_runs(kernels, cuda):
             ours = INPUTS[type(feed)]('k', feed, 0, Account(), undo)
             batch = SimpleNamespace(kernels=SimpleNamespace(launch=launch))
             before, after = ours.before(batch, (), None), ours.after(batch)
-            found = array_at(ours.memory.ptr, ours.shape(1, {}), host_dtype(spec))
+            found = array_at(ours.memory.ptr, ours.shape(1, {}), numpy_dtype(spec.dtype))
             for _ in range(2):
                 ours.reset(0, None)
                 memory = feed.initial()
