@@ -24,7 +24,8 @@ from support.tracking_scenes import (  # noqa: E402
     swaying,
     walking,
 )
-from trt_ros.tracking.bytetrack import ByteTracker, TrackOptions  # noqa: E402
+from trt_ros.tracking.bytetrack import ByteTracker  # noqa: E402
+from trt_ros.tracking.options import TrackOptions  # noqa: E402
 from trt_ros.tracking.tracker import OcSortTracker  # noqa: E402
 from trt_ros.vision.nms import iou  # noqa: E402
 

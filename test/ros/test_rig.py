@@ -28,7 +28,7 @@ from support.rig_scenes import CAMERA, WALKERS, detect, look, pose, turn
 from support.ros_messages import as_image, camera_info, detection, stamped
 from trt_ros.nodes.rig import RigTracks
 from trt_ros.ros.messages import detection_3d
-from trt_ros.tracking.bytetrack import TrackOptions
+from trt_ros.tracking.options import TrackOptions
 from trt_ros.vision.upright_boxes import quaternion_of
 
 WALKING = WALKERS[:2]

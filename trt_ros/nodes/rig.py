@@ -1,10 +1,7 @@
 """Tracks of the objects around a rig of cameras, in one frame."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from geometry_msgs.msg import Point, Pose, PoseWithCovariance
 import numpy as np
@@ -17,10 +14,8 @@ from trt_ros.results.boxes import Detections
 from trt_ros.ros.class_ids import ClassIds
 from trt_ros.ros.codecs.codec import to_header
 from trt_ros.ros.messages import boxes_in_space, detection_3d
+from trt_ros.tracking.options import TrackOptions
 from trt_ros.vision.boxes_3d import box_corners, enclosing_boxes
-
-if TYPE_CHECKING:
-    from trt_ros.tracking.bytetrack import TrackOptions
 
 #: Variance of an angle in square radians, beyond which a box is that of a visible surface.
 UNKNOWN_ANGLE = 1.0

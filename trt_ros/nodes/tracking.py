@@ -11,9 +11,9 @@ from std_msgs.msg import Header
 
 from trt_ros.errors import BadFrameError
 from trt_ros.ros.parameters import param
+from trt_ros.tracking.options import TrackOptions
 
 if TYPE_CHECKING:
-    from trt_ros.tracking.bytetrack import TrackOptions
     from trt_ros.tracking.tracker import Tracker
 
 
@@ -65,8 +65,6 @@ class TrackingParameters:
 
     def track_options(self, high_score: float | np.ndarray) -> TrackOptions:
         """Return the options of a tracker; `high_score` is the minimum that starts a track."""
-        from trt_ros.tracking.bytetrack import TrackOptions  # Needs SciPy.
-
         return TrackOptions(
             high_score=high_score,
             low_score=self.track_low_threshold,

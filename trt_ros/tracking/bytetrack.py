@@ -3,69 +3,22 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 import itertools
-from math import inf
-from numbers import Real
 from typing import ClassVar
 
 import numpy as np
 
-from trt_ros.errors import ParameterError
 from trt_ros.results.boxes import Detections
 from trt_ros.tracking import appearance, motion
 from trt_ros.tracking.appearance import Similarity
 from trt_ros.tracking.association import Pairs, best_pairs, overlapping, to_corners
 from trt_ros.tracking.camera_motion import camera_shift
 from trt_ros.tracking.motion import Fields, TrackTable
+from trt_ros.tracking.options import DEFAULT_OPTIONS, TrackOptions
 
 # Limits on time and memory, whatever arrives: the best detections, and the tracks last seen.
 MAX_DETECTIONS, MAX_TRACKS = 1000, 2000
 MAX_SHRINKAGE = 0.05  # Of the box of a track in space, per image.
 MAX_PIXELS = 1e6  # Larger coordinates are not those of an image.
-#: Least and largest values of TrackOptions.
-LIMITS = {
-    **dict.fromkeys(('high_score', 'low_score', 'min_iou', 'min_similarity'), (0, 1)),
-    **{'buffer_seconds': (0, inf), 'min_hits': (1, inf), 'min_size': (0, inf)},
-}
-
-
-@dataclass(frozen=True)
-class TrackOptions:
-    """
-    Options of a tracker; they may change from image to image.
-
-    :param high_score: minimum score of a detection that starts a track; one for all, or (N,), one
-        per detection.
-    :param low_score: minimum score of a detection that continues one.
-    :param min_iou: minimum IoU of a detection with the predicted box of its track.
-    :param buffer_seconds: time for which a track without detections is kept.
-    :param min_hits: number of consecutive detections after which a track gets its identity.
-    :param across_classes: whether a track may continue with a detection of another class.
-    :param min_similarity: minimum cosine similarity of a detection with a track that it does not
-        overlap, from 0; only for detections with appearance vectors.
-    :param min_size: minimum side in meters of boxes in space when they are compared.
-    :raises ParameterError: when an option is out of its range.
-    """
-
-    high_score: float | np.ndarray = 0.25
-    low_score: float = 0.1
-    min_iou: float = 0.2
-    buffer_seconds: float = 1.0
-    min_hits: int = 2
-    across_classes: bool = False
-    min_similarity: float = 0.7
-    min_size: float = 0.3
-
-    def __post_init__(self) -> None:
-        for name, (least, most) in LIMITS.items():
-            value = getattr(self, name)
-            if name == 'high_score' and isinstance(value, np.ndarray):
-                continue  # Infinity for a class that is not wanted.
-            if not (isinstance(value, Real) and least <= float(value) <= most):
-                allowed = f'{least} or more' if most == inf else f'{least} to {most}'
-                raise ParameterError(f'{name} is {value!r}.', remedy=f'Set it to {allowed}.')
-
-
-DEFAULT_OPTIONS = TrackOptions()
 
 
 @dataclass(frozen=True)

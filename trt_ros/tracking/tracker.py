@@ -10,8 +10,9 @@ from trt_ros.parameter_field import refuse_unknown
 from trt_ros.results.boxes import Detections, Objects
 from trt_ros.tracking import motion
 from trt_ros.tracking.association import Pairs
-from trt_ros.tracking.bytetrack import ByteTracker, TrackOptions
+from trt_ros.tracking.bytetrack import ByteTracker
 from trt_ros.tracking.motion import Fields, TrackTable
+from trt_ros.tracking.options import TrackOptions
 
 
 class OcSortTracker(ByteTracker):

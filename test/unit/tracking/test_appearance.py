@@ -7,7 +7,8 @@ from support.tracking_scenes import identities, observe
 from trt_ros.errors import TensorMismatchError
 from trt_ros.results.boxes import Detections
 from trt_ros.tracking.appearance import score_trust, unit_vectors
-from trt_ros.tracking.bytetrack import DEFAULT_OPTIONS, ByteTracker, TrackOptions
+from trt_ros.tracking.bytetrack import ByteTracker
+from trt_ros.tracking.options import DEFAULT_OPTIONS, TrackOptions
 from trt_ros.tracking.tracker import OcSortTracker
 
 SECOND = 1_000_000_000

@@ -7,7 +7,8 @@ import pytest
 
 from support.tracking_scenes import image_times, observe, seen_ids, straight
 from trt_ros.results.boxes import Detections
-from trt_ros.tracking.bytetrack import DEFAULT_OPTIONS, MAX_DETECTIONS, ByteTracker, TrackOptions
+from trt_ros.tracking.bytetrack import MAX_DETECTIONS, ByteTracker
+from trt_ros.tracking.options import DEFAULT_OPTIONS, TrackOptions
 from trt_ros.tracking.tracker import OcSortTracker
 
 SECOND = 1_000_000_000
