@@ -94,7 +94,7 @@ def _image_ids(files: Sequence[Path], known: Mapping[str, int] | None) -> dict[P
 
 
 def infer(args: Namespace) -> int:
-    """Run the network on all files; return 1 when some could not be read."""
+    """Run the network on all files; return 1 when some have no result, or not a whole one."""
     options, thresholds = given_options(args, TiledOptions), thresholds_of(args)
     folder = args.output or (None if args.json else Path('results'))
     paths = list(expand(args.files))
@@ -102,7 +102,6 @@ def infer(args: Namespace) -> int:
         _check_inputs(folder, paths)
         make_output_folder(folder)
     entries: list[dict[str, Any]] = []
-    failed = 0
     with ExitStack() as stack:
         pipeline: Pipeline[Any] = Pipeline.open(options)
         stack.callback(pipeline.close)
@@ -130,18 +129,19 @@ def infer(args: Namespace) -> int:
                     _entries_of(path, pipeline, thresholds, args.max_image_pixels, annotated, coco)
                 )
             except (BadFrameError, TensorMismatchError) as error:
-                failed += 1
                 entries.append({'file': str(path), 'error': error.problem})
                 tqdm.write(printable(f'{path}: {error}', lines=True), file=sys.stderr)
     if args.json:
         print(json.dumps(entries, indent=1))
-    summary = f'files: {len(paths) - failed}'
-    if any('detections' in entry for entry in entries):
-        summary += f', detections: {sum(len(each.get("detections", ())) for each in entries)}'
-    if failed:
-        summary += f', failed: {failed}'
-    print(printable(summary + (f'; see {folder}' if folder else '')), file=sys.stderr)
-    return 1 if failed else 0
+    failed, nonfinite = (sum(key in each for each in entries) for key in ('error', 'non_finite'))
+    found = [each['detections'] for each in entries if 'detections' in each]
+    counts = [f'files: {len(paths) - failed}']
+    counts += [f'detections: {sum(map(len, found))}'] if found else []
+    counts += [f'failed: {failed}'] if failed else []
+    counts += [f'results of NaN or infinite outputs: {nonfinite}'] if nonfinite else []
+    summary = ', '.join(counts) + (f'; see {folder}' if folder else '')
+    print(printable(summary), file=sys.stderr)
+    return 1 if failed or nonfinite else 0
 
 
 def _check_inputs(folder: Path, inputs: Sequence[Path]) -> None:
@@ -176,10 +176,10 @@ def _entries_of(
 ) -> Iterator[dict[str, Any]]:
     """Yield the entries of one file, and write it with its results to `annotated`."""
     if path.suffix in FILES:
-        result = pipeline.infer(read_arrays(path), thresholds)
+        result, flags = _run(pipeline, read_arrays(path), thresholds)
         image_id = {'image_id': coco.add(path, result)} if coco else {}
         data = result.as_json(annotated and _array_writer(annotated))
-        yield {'file': str(path), **image_id, **data}
+        yield {'file': str(path), **image_id, **flags, **data}
         return
     of_video = is_video(path)
     with ExitStack() as stack:
@@ -188,12 +188,12 @@ def _entries_of(
             read_video(path, max_pixels) if of_video else [(read_picture(path, max_pixels), 0.0)]
         ):
             height, width = pixels.shape[:2]
-            result = pipeline.infer(Frame.from_pixels(pixels), thresholds)
+            result, flags = _run(pipeline, Frame.from_pixels(pixels), thresholds)
             image_id = {'image_id': coco.add(path, result)} if coco else {}
             entry = {'file': str(path), **({'frame': index} if of_video else {}), **image_id}
             number = f'_{index:06}' if of_video else ''
             data = result.as_json(annotated and _array_writer(annotated, number))
-            yield {**entry, 'width': width, 'height': height, **data}
+            yield {**entry, 'width': width, 'height': height, **flags, **data}
             if annotated is None:
                 continue
             draw(pixels, result)
@@ -204,6 +204,15 @@ def _entries_of(
                 writer = open_video_writer(annotated, rate_hz, (width, height))
                 stack.callback(writer.release)
             writer.write(pixels)
+
+
+def _run(
+    pipeline: Pipeline[Any], inputs: Frame | Arrays, thresholds: Thresholds
+) -> tuple[Any, dict[str, bool]]:
+    """Return the result, and what an entry has where outputs had NaN or infinite values."""
+    before = pipeline.nonfinite_count
+    result = pipeline.infer(inputs, thresholds)
+    return result, {'non_finite': True} if pipeline.nonfinite_count > before else {}
 
 
 def _array_writer(annotated: Path, number: str = '') -> Callable[..., str]:

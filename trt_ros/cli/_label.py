@@ -278,7 +278,9 @@ def _print(task: LabelTask, report: LabelReport) -> bool:
         summary += f' after the {report.resumed} of the earlier run'
     for cause, count in report.dropped.items():
         summary += f', {count} dropped ({cause})'
+    if report.nonfinite:
+        summary += f', {report.nonfinite} results of NaN or infinite outputs'
     print(printable(f'{summary}; see {task.output}'), file=sys.stderr)
     if report.damage is not None:
         print(report.damage, file=sys.stderr)
-    return not report.dropped and report.damage is None
+    return not (report.dropped or report.nonfinite or report.damage)

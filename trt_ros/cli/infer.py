@@ -3,7 +3,8 @@ Results of pictures and videos, as annotated files and JSON.
 
 The task is that of the network: detection, segmentation, pose, classification or depth; embeddings
 and undecoded outputs with --decoder.
-results.json holds one entry per image or video frame, with "width", "height" and, by task:
+results.json holds one entry per image or video frame, with "width", "height", "non_finite" where
+outputs of the network had NaN or infinite values, which results lack, and, by task:
 
 - detections: "label", "class_index", "score" and "xyxy" (left, top, right, bottom, in pixels of
   the image). A rotated box also has "cxcywh" (center, width, height) and "theta", the angle of its
@@ -63,7 +64,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Run the network on all files; 1 when some could not be read."""
+    """Run the network on all files; 1 when some have no result, or not a whole one."""
     from trt_ros.cli._infer import infer
 
     return infer(args)

@@ -172,6 +172,7 @@ class RunReport:
                 'status': 'damaged' if outcome.damage else 'done',
                 'frames': outcome.resumed + outcome.frames,
                 'dropped': dict(outcome.dropped),
+                'non_finite': outcome.nonfinite,
                 'error': str(outcome.damage or ''),
             }
         if outcome is not None or task.starts_over:

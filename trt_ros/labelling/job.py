@@ -31,12 +31,18 @@ FRAMES_AHEAD = DECODERS + 2  # Decoded, and results not yet written: bounds the 
 
 @dataclass
 class LabelReport:
-    """Numbers of a labeled recording; `damage`: where it could not be read to its end."""
+    """
+    Numbers of a labeled recording.
+
+    :param damage: where it could not be read to its end.
+    :param nonfinite: number of images, and regions, with NaN or infinite outputs.
+    """
 
     frames: int = 0
     resumed: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     damage: BadFrameError | None = None
+    nonfinite: int = 0
 
     @property
     def images(self) -> int:
@@ -125,8 +131,10 @@ def label_recording(
         attachments=recording.attachments() if task.with_input else (),
         compression=recording.compression if task.with_input else '',
     )
+    before = pipeline.nonfinite_count
     with closing(writer):
         job.run(writer, frames_in_flight, on_frames)
+    job.report.nonfinite = pipeline.nonfinite_count - before
     return job.report
 
 

@@ -94,6 +94,7 @@ class CascadePipeline(Pipeline[Any]):
         self.detector, self.regions, self.max_regions = detector, regions, max_regions
         self.max_batch, self.max_detections = detector.max_batch, detector.max_detections
         self.device, self.turns = detector.device, turns
+        self._members = (detector, regions, *([turns] if turns else []))
         if turns is None:
             detector.join(regions, max_regions)
 
@@ -120,6 +121,11 @@ class CascadePipeline(Pipeline[Any]):
                     by_object[index] = each
                 result.region_results = by_object
         return results
+
+    @property
+    def nonfinite_count(self) -> int:
+        """Number of frames and regions whose outputs had NaN or infinite values."""
+        return sum(each.nonfinite_count for each in self._members)
 
     def warm_up(self) -> None:
         """Run on gray frames; see Pipeline.warm_up."""
@@ -149,10 +155,8 @@ class CascadePipeline(Pipeline[Any]):
         }
 
     def _close(self) -> None:
-        self.detector.close()  # Its graphs use the other one.
-        self.regions.close()
-        if self.turns is not None:
-            self.turns.close()
+        for each in self._members:  # The graphs of the detector use the other one.
+            each.close()
 
 
 def open_cascade(

@@ -375,6 +375,11 @@ class Pipeline(ABC, Generic[ResultT]):
         """The preprocessing of the (first) image; raises TensorMismatchError without images."""
         return self._fitted.preprocess
 
+    @property
+    def nonfinite_count(self) -> int:
+        """Number of frames and regions whose outputs had NaN or infinite values."""
+        return self.nonfinite.count
+
     def diagnostics(self) -> Mapping[str, str]:
         """Return values for /diagnostics by their key; empty where there are none."""
         if self._is_closed:

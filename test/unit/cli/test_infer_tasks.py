@@ -103,6 +103,27 @@ def semantic(network):
     )
 
 
+@pytest.mark.parametrize(
+    ('name', 'shape', 'decoder'),
+    [
+        ('output0', (1, 6, 84), 'yolov8'),
+        ('scores', (1, 1000), 'classifier'),
+        ('logits', (1, 21, 64, 64), 'semantic'),
+        ('depth', (1, 1, 64, 64), 'depth'),
+        ('vector', (1, 9), 'embedding'),
+    ],
+)
+def test_results_of_nan_are_reported(infer, network, name, shape, decoder):
+    values = np.zeros(shape)
+    model = network(**{name: values})
+    (entry,), said = infer(model, '--decoder', decoder)
+    assert 'non_finite' not in entry and 'NaN' not in said
+    values[0, -1] = np.nan
+    (entry,), said = infer(network(**{name: values}), '--decoder', decoder, code=1)
+    assert entry['non_finite'] is True
+    assert 'results of NaN or infinite outputs: 1; see' in said
+
+
 def test_poses_have_their_keypoints(infer, pose, tmp_path):
     (entry,), said = infer(pose)
     (found,) = entry['detections']

@@ -38,6 +38,7 @@ from support.recordings import (
     video_packet,
     write_recording,
 )
+from support.save_network import save_network
 from trt_ros.cli import main
 from trt_ros.errors import BadFrameError
 from trt_ros.labelling.batch import find_recordings
@@ -163,6 +164,19 @@ def test_an_unreadable_image_is_dropped_by_its_cause(label, tmp_path):
     output, text = label(write_recording(tmp_path / 'drive', messages), code=1)
     assert '2 frames, 1 dropped (unknown encoding)' in text
     assert [step for _, step, _ in read(output)] == [0, 2]
+
+
+def test_results_of_nan_are_counted(label, tmp_path):
+    model = save_network(
+        tmp_path / 'nan.onnx',
+        'mean = ReduceMean <keepdims = 0> (images) depth = Mul(nan, mean)',
+        {'images': (1, 3, 8, 8)},
+        {'depth': (1, 1, 8, 8)},
+        constants={'nan': np.full((1, 1, 8, 8), np.nan, np.float32)},
+    )
+    path = write_recording(tmp_path / 'drive', camera(2))
+    _, text = label(path, '--model', model, '--decoder', 'depth', code=1)
+    assert f'{path}: 2 frames, 2 results of NaN or infinite outputs; see ' in text
 
 
 def test_images_of_too_many_pixels_are_dropped(label, tmp_path):

@@ -88,7 +88,7 @@ def test_the_report_has_the_last_outcome_of_each_recording(tmp_path):
     report.append(tasks[0], BackendError('It failed.'))
     report.append(tasks[1], LabelReport(3, 2, Counter({'too many pixels': 1})))
     report.append(tasks[2], LabelReport(damage=BadFrameError('damaged recording', 'It is cut.')))
-    report.append(tasks[0], LabelReport(1))
+    report.append(tasks[0], LabelReport(1, nonfinite=1))
     with (tmp_path / 'report.jsonl').open('a') as file:
         file.write('{"recording": "b", "sta')  # As after a kill.
     found = report.entries()
@@ -98,6 +98,7 @@ def test_the_report_has_the_last_outcome_of_each_recording(tmp_path):
         'c.mcap': 'damaged',
     }
     assert found['b.mcap']['frames'] == 5 and found['b.mcap']['dropped'] == {'too many pixels': 1}
+    assert [found[f'{name}.mcap']['non_finite'] for name in 'abc'] == [1, 0, 0]
     assert found['c.mcap']['error'] == 'It is cut.' and found['b.mcap']['recording'] == 'b'
     report.append(tasks[1], BackendError('It failed.'))
     assert report.entries()['b.mcap']['status'] == 'failed'
