@@ -54,7 +54,8 @@ class VideoFrame(Frame):
     def data(self) -> np.ndarray:
         """The pixels, 1-D uint8, converted on the CPU."""
         name = 'nv12' if self.encoding == 'nv12' else 'bgr24'
-        return np.asarray(self.picture.to_ndarray(format=name)).reshape(-1)
+        # With several threads, FFmpeg 8.1 leaves out rows of nv12 from GPU memory.
+        return np.asarray(self.picture.to_ndarray(format=name, threads=1)).reshape(-1)
 
     @property
     def planes(self) -> list[tuple[int, int]]:
