@@ -110,7 +110,7 @@ def flood(start_active, start_node, backend, tmp_path):
 @pytest.mark.gpu
 @pytest.mark.alone
 @pytest.mark.parametrize('backend', ['tensorrt_rtx'])
-def test_a_robot_walks_in_real_time_beside_a_flood_of_its_gpu(flood, go1, peer):
+def test_a_robot_walks_in_real_time_beside_a_flood_of_its_gpu(go1, flood, peer):
     node, robot = go1(use_sim_time=False, deadline=0.0)
     missed = robot.walk_in_real_time(10)
     inbox = peer.inbox(DiagnosticArray, '/diagnostics')

@@ -3,7 +3,7 @@
 from contextlib import suppress
 import struct
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 import numpy as np
@@ -11,6 +11,7 @@ import pytest
 from rclpy.serialization import deserialize_message, serialize_message
 from std_msgs import msg as std_msgs
 
+from support.properties import repeatable
 from trt_ros.errors import BadFrameError
 from trt_ros.ros.dds.cdr_multiarray import (
     MULTI_ARRAYS,
@@ -52,7 +53,7 @@ def multi_array(sizes, strides, data, offset=0, kind=std_msgs.Float64MultiArray)
     )
 
 
-@settings(derandomize=True, deadline=None)
+@repeatable
 @given(arrays())
 def test_multi_arrays_are_written_so_that_rclpy_reads_them_and_read_as_they_were(array):
     name = multi_array_name(array.dtype.name)
@@ -165,7 +166,7 @@ def test_the_encoder_of_these_tests_equals_rclpy():
     assert deserialize_message(encoded.tobytes(), std_msgs.Float64MultiArray) == message
 
 
-@settings(derandomize=True, deadline=None)
+@repeatable
 @given(st.dictionaries(names, arrays(), max_size=4), names)
 def test_tensors_for_isaac_5_are_written_as_defined_and_read_as_they_were(tensors, frame_id):
     written = write_dlpack_list(tensors, (-5, 7), frame_id)
@@ -235,7 +236,7 @@ def test_names_and_tensors_of_isaac_5_must_correspond(names):
         read_dlpack_list(dlpack_list(tensors, names=names))
 
 
-@settings(derandomize=True, deadline=None)
+@repeatable
 @given(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=20))
 def test_messages_with_bytes_changed_are_read_or_refused(changes):
     tensors = [{'shape': [2, 2], 'strides': [2, 1], 'data': range(16)}] * 2

@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 import numpy as np
@@ -13,6 +13,7 @@ pytest.importorskip('isaac_ros_tensor_list_interfaces')
 from isaac_ros_tensor_list_interfaces.msg import Tensor, TensorList, TensorShape
 from rclpy.serialization import deserialize_message, serialize_message
 
+from support.properties import repeatable
 from trt_ros.errors import BadFrameError
 from trt_ros.ros.dds.cdr_tensors import read_tensor_list, write_tensor_list
 
@@ -69,7 +70,7 @@ def test_strides_are_row_major_bytes(array, strides):
     assert np.array_equal(read_tensor_list(serialized(message)).value['x'], array)
 
 
-@settings(derandomize=True, deadline=None)
+@repeatable
 @given(st.dictionaries(names, arrays(), max_size=4), names)
 def test_tensors_are_written_so_that_rclpy_reads_them_and_read_as_they_were(tensors, frame_id):
     written = write_tensor_list(tensors, (-5, 7), frame_id)
@@ -150,7 +151,7 @@ def test_a_message_cut_short_anywhere_is_refused():
             read_tensor_list(message[:size])
 
 
-@settings(derandomize=True, deadline=None)
+@repeatable
 @given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=20))
 def test_a_message_with_bytes_changed_is_read_or_refused(changes):
     message = serialized(

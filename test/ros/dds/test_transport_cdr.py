@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 import numpy as np
@@ -19,6 +19,7 @@ from vision_msgs.msg import (
     Pose2D,
 )
 
+from support.properties import repeatable
 from support.typed_detections import to_detection_array
 from trt_ros.results.boxes import Detections, OrientedBoxes
 from trt_ros.ros.dds.cdr import ImageWriter, read_compressed_image, read_image, read_stamp
@@ -43,7 +44,7 @@ def serialized(message):
     return np.frombuffer(serialize_message(message), np.uint8)
 
 
-@settings(derandomize=True, deadline=None)
+@repeatable
 @given(stamps, texts, uint32, uint32, texts, st.integers(0, 255), uint32, st.binary(max_size=99))
 def test_images_are_read_as_rclpy_reads_them(
     stamp, frame_id, height, width, encoding, is_bigendian, step, data
@@ -69,7 +70,7 @@ def test_images_are_read_as_rclpy_reads_them(
     )
 
 
-@settings(derandomize=True, deadline=None)
+@repeatable
 @given(stamps, texts, texts, st.binary(max_size=99))
 def test_compressed_images_are_read_as_rclpy_reads_them(stamp, frame_id, format_, data):
     image = CompressedImage(header=header_of(stamp, frame_id), format=format_, data=data)
@@ -81,7 +82,7 @@ def test_compressed_images_are_read_as_rclpy_reads_them(stamp, frame_id, format_
     )
 
 
-@settings(derandomize=True, deadline=None)
+@repeatable
 @given(stamps, texts, st.integers(1, 9), st.integers(1, 9), texts)
 def test_images_are_written_so_that_rclpy_reads_them(stamp, frame_id, width, height, encoding):
     writer = ImageWriter()
@@ -114,7 +115,7 @@ def detections(draw):
     return Detections(boxes, *scored)
 
 
-@settings(derandomize=True, deadline=None)
+@repeatable
 @given(
     st.lists(detections(), min_size=1, max_size=4),
     stamps,
@@ -141,7 +142,7 @@ typed_results = st.lists(st.tuples(texts, st.floats(0, 1)), max_size=3)
 typed_boxes = st.tuples(*[st.floats(-1e4, 1e4)] * 5)
 
 
-@settings(derandomize=True, deadline=None)
+@repeatable
 @given(stamps, texts, st.lists(st.tuples(typed_results, typed_boxes, texts), max_size=4))
 def test_detections_are_read_as_rclpy_reads_them(stamp, frame_id, entries):
     header = header_of(stamp, frame_id)

@@ -2,10 +2,11 @@
 
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
+from support.properties import repeatable
 from trt_ros.ros.sync import (
     AHEAD,
     DUPLICATE,
@@ -135,7 +136,7 @@ arrivals = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30)), max_size=8
 
 
 @pytest.mark.slow
-@settings(derandomize=True, deadline=None)
+@repeatable
 @given(arrivals, st.integers(0, 5), st.integers(1, 6))
 def test_any_arrivals_make_sets_within_the_tolerance_and_are_accounted_for(
     arrivals, tolerance, queue_size
@@ -154,7 +155,7 @@ def test_any_arrivals_make_sets_within_the_tolerance_and_are_accounted_for(
     assert waiting(near) <= 3 * queue_size
 
 
-@settings(derandomize=True, deadline=None)
+@repeatable
 @given(
     st.lists(st.sets(st.integers(0, 20)), min_size=2, max_size=4),
     st.randoms(use_true_random=False),
@@ -171,7 +172,7 @@ def test_all_equal_stamps_meet_if_each_topic_is_in_order(stamps, random):
     ]
 
 
-@settings(derandomize=True, deadline=None)
+@repeatable
 @given(st.lists(st.integers(-4, 4), min_size=1, max_size=20), st.permutations([0, 1]))
 def test_two_cameras_with_jitter_below_half_a_period_all_meet(jitter, order):
     near, drops = matcher(tolerance_ns=4)

@@ -2,11 +2,12 @@
 
 import itertools
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 import numpy as np
 import pytest
 
+from support.properties import repeatable
 from trt_ros.tracking.association import Pairs, best_pairs, overlapping
 from trt_ros.vision.nms import iou
 
@@ -22,7 +23,7 @@ def test_nothing_is_assigned_to_nothing():
     assert overlapping(np.zeros((4, 0)), np.ones((4, 2)), 0.1).gains.tolist() == []
 
 
-@settings(derandomize=True, deadline=None)
+@repeatable
 @given(
     st.integers(1, 4).flatmap(
         lambda width: st.lists(

@@ -1,13 +1,12 @@
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 import numpy as np
 import pytest
 
+from support.properties import repeatable
 from trt_ros.vision.class_masks import best_class, mask_confidence
 from trt_ros.vision.grid import bilinear, taps
 from trt_ros.vision.letterbox import RESIZES, Letterbox
-
-REPEATABLE = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 
 
 def interpolated(cells, rows, cols):
@@ -29,7 +28,7 @@ def assert_best(labels, values):
     assert (won >= values.max(axis=0) - 1e-5 * np.abs(values).max()).all()
 
 
-@REPEATABLE
+@repeatable
 @given(
     image_wh=st.tuples(st.integers(1, 90), st.integers(1, 90)),
     grid_hw=st.tuples(st.integers(1, 12), st.integers(1, 12)),

@@ -1,12 +1,11 @@
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 import numpy as np
 
+from support.properties import repeatable
 from trt_ros.vision.grid import bilinear, taps
 from trt_ros.vision.letterbox import RESIZES, Letterbox
 from trt_ros.vision.masks import cells_of, threshold_masks
-
-REPEATABLE = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 
 
 def assert_same_but_at_the_threshold(mask, values, threshold):
@@ -24,7 +23,7 @@ def test_a_mask_changes_at_the_pixel_behind_the_crossing():
     assert masks[1][:, 0].tolist() == [True] * 5 + [False] * 3
 
 
-@REPEATABLE
+@repeatable
 @given(
     image_wh=st.tuples(st.integers(1, 90), st.integers(1, 90)),
     grid_hw=st.tuples(st.integers(1, 12), st.integers(1, 12)),

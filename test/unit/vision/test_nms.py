@@ -1,14 +1,14 @@
 import cv2
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 import numpy as np
 import pytest
 
+from support.properties import repeatable
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import choose_boxes, iou, non_max_suppression
 from trt_ros.vision.thresholds import Thresholds
 
-REPEATABLE = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 WHOLE = Letterbox.fit((640, 480), (480, 640), 'stretch')
 
 
@@ -87,7 +87,7 @@ def test_each_class_is_what_opencv_finds(count, iou_threshold):
         assert [i for i in ours if labels[i] == label] == members[np.ravel(theirs)].tolist()
 
 
-@REPEATABLE
+@repeatable
 @given(seed=st.integers(0, 10_000), count=st.integers(0, 300), threshold=st.floats(0, 1))
 def test_selected_boxes_do_not_overlap_and_suppressed_boxes_do(seed, count, threshold):
     xyxy, scores, labels = crowd(count, seed=seed)

@@ -2,11 +2,12 @@
 
 import struct
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 import numpy as np
 import pytest
 
+from support.properties import repeatable
 from trt_ros.errors import BadFrameError
 from trt_ros.ros.dds.cdr import (
     Fields,
@@ -107,14 +108,14 @@ def check_is_read_or_refused(message):
 
 
 @pytest.mark.slow
-@settings(derandomize=True, deadline=None)
+@repeatable
 @given(st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused(content):
     check_is_read_or_refused(np.frombuffer(b'\0\1\0\0' + content, np.uint8))
     check_is_read_or_refused(np.frombuffer(content, np.uint8))
 
 
-@settings(derandomize=True, deadline=None)
+@repeatable
 @given(st.lists(st.tuples(st.integers(0, 57), st.integers(0, 255)), max_size=5))
 def test_a_damaged_image_is_read_or_refused(changes):
     message = image().copy()

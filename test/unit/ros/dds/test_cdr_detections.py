@@ -3,11 +3,12 @@
 import struct
 import tracemalloc
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 import numpy as np
 import pytest
 
+from support.properties import repeatable
 from trt_ros.errors import BadFrameError
 from trt_ros.results.boxes import Detections
 from trt_ros.ros.dds.cdr_detections import DetectionWriter, read_detections
@@ -113,7 +114,7 @@ def test_rejects_message_truncated_anywhere():
         assert caught.value.kind == 'bad CDR'
 
 
-@settings(derandomize=True, deadline=None)
+@repeatable
 @given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 255)), max_size=5))
 def test_a_damaged_message_is_read_or_refused(changes):
     message = two_boxes()
