@@ -12,16 +12,15 @@ from trt_ros.families.family import Family, Opinion
 from trt_ros.families.layout import BoxLayout
 from trt_ros.families.match import Reading
 from trt_ros.tensors import Arrays
-from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.scores import as_float32, check_range
-from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
 
 MIN_VALUES = 8  # Fewer boxes, or values of a vector, may be anything by chance.
 MAX_BOXES = 300  # Per picture.
 MAX_SHARE = 0.5  # Of inverted boxes, or of scores near 1, in outputs before NMS.
 NEARLY_ALL = 0.95  # Share of boxes of no pixel, or far outside.
 ROUNDING = 0.01  # Of sums in float16.
-SIMILAR, OTHER = 25, 60  # Mean differences of images, of 255.
+BEYOND = 64  # Levels of an image, of 255, beyond which another range is meant.
+ALIKE = 0.5  # Correlation of an image with the one that it was made of.
 STEP = 4  # Every fourth row and column of a mask is looked at.
 
 
@@ -98,17 +97,26 @@ def judge(
 def _of_image(
     family: Family[Any], reading: Reading, found: Sequence[Arrays], input_hw: tuple[int, int]
 ) -> Opinion:
-    """Judge an image by its likeness to the one that it was made of."""
+    """Judge an image by its levels, and by its likeness to the one that it was made of."""
     assert family.head is not None
-    head, letterbox = family.head(reading, ''), Letterbox.fit(input_hw[::-1], input_hw, 'stretch')
-    errors = []
-    for outputs, picture in zip(found, pictures(input_hw)):
-        pixels = head(outputs, letterbox, DEFAULT_THRESHOLDS).pixels
-        factor = len(pixels) // len(picture)
-        errors.append(abs(pixels[::factor, ::factor][..., ::-1] - picture.astype(float)).mean())
-    error = max(errors)
-    text = f'an image that differs by {error:.0f} of 255 from the one that it was made of'
-    return Opinion(error < SIMILAR if error < SIMILAR or error > OTHER else None, text)
+    head, picture = family.head(reading, ''), pictures(input_hw)[-1]
+    with np.errstate(over='ignore', invalid='ignore'):
+        cells = as_float32(head.cells(found[-1], input_hw)) * head.gain + head.offset
+    factor = cells.shape[1] // len(picture)
+    shown = cells[:, ::factor, ::factor][::-1].transpose(1, 2, 0)  # As the picture, BGR.
+    if not np.isfinite(shown).all():
+        return Opinion(False, 'an image with NaN or infinite values')
+    low, high = np.percentile(shown, (1, 99))
+    likeness = float(np.corrcoef(shown.ravel(), picture.ravel())[0, 1]) if high > low else 0.0
+    wrong = (
+        low < -BEYOND
+        or high > 255 + BEYOND
+        or high - low < BEYOND
+        or low >= head.offset > 0  # A network of signed values returns none below 0.
+        or likeness < ALIKE
+    )
+    levels = f'an image of levels {low:.0f} to {high:.0f} of 255'
+    return Opinion(not wrong, f'{levels}, a correlation of {likeness:.2f} with its source')
 
 
 def _of_boxes(

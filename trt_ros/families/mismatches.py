@@ -189,7 +189,7 @@ def impossible(choice: Choice, claims: Sequence[Claim]) -> TensorMismatchError:
     instead = 'Export the network with decoded outputs, as described in docs/models.md. '
     possible = _possible_by_name(choice, {each.family.name for each in (*claims, *others)})
     instead = _if_it_is(possible) or instead
-    if any(family.task in VECTORS for family in families):
+    if any(family.task in (*VECTORS, 'image') for family in families):
         instead = f'Run the node {_nodes(others)}. ' if others else ''
     seen = [*claims, *others, *possible]
     return TensorMismatchError(

@@ -1,5 +1,7 @@
 """Networks that return an image."""
 
+from dataclasses import replace
+import re
 import shutil
 
 import cv2
@@ -9,13 +11,16 @@ import pytest
 
 from support.descriptions import head as open_as
 from support.kernels_on_cpu import KernelsOnCpu
+from trt_ros.decode.trial import Trial, pictures
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.registry import ENHANCERS
+from trt_ros.families.match import bind
+from trt_ros.families.registry import ENHANCERS, choose_family
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
 
+FAMILIES = {family.name: family for family in ENHANCERS}
 HEADS = [
     *(open_as(name, 'y (1, 3, ?, ?)') for name in ('image', 'image_255', 'image_signed')),
     open_as('image', 'y (1, ?, ?, 3)'),
@@ -104,3 +109,50 @@ def test_the_range_is_recognized_or_asked_for(tmp_path, low, high, decoder):
     unclear = save(node('Identity', ['x'], ['y']))
     with pytest.raises(TensorMismatchError, match='image_255'):
         Pipeline.open(unclear, **{**options, 'decoder': 'auto'})
+
+
+PICTURE = pictures((24, 32))[1].astype(np.float32)[..., ::-1].transpose(2, 0, 1)[None] / 255
+
+
+def enhanced(x):
+    """Brighten an image of 0 to 1 by the curves of Zero-DCE."""
+    for _ in range(2):
+        x = x + np.float32(0.6) * (x - x * x)
+    return x
+
+
+def judged(network, outputs_of):
+    """Return whether `auto` may choose each family, by what the network makes of its input."""
+    inputs = {'image': PICTURE, 'image_255': PICTURE * 255, 'image_signed': PICTURE * 2 - 1}
+    seen = replace(network('y (1, 3, 24, 32)', hw=(24, 32)), strict=True)
+    trial = Trial(
+        lambda family: [{'y': outputs_of(inputs[family.name] * gray)} for gray in (0, 1)], (24, 32)
+    )
+    found = {name: trial(FAMILIES[name], bind(FAMILIES[name], seen)) for name in inputs}
+    allowed = [name for name, opinion in found.items() if opinion.holds is not False]
+    seen = replace(seen, trial=trial)
+    if len(allowed) == 1:
+        assert choose_family(ENHANCERS, 'auto', seen)[0].name == allowed[0]
+    else:
+        with pytest.raises(TensorMismatchError) as error:
+            choose_family(ENHANCERS, 'auto', seen)
+        for name in allowed or inputs:
+            assert re.search(rf'Set `decoder` to .*\b{name}\b', error.value.remedy)
+    return allowed
+
+
+@pytest.mark.parametrize(
+    ('outputs_of', 'allowed'),
+    [
+        (enhanced, ['image']),  # Its mean difference from the picture is twice that of signed.
+        (lambda x: np.clip(enhanced(x), 0, 1), ['image']),
+        (lambda x: np.clip(x, 0, 255), ['image', 'image_255']),
+        (lambda x: x, ['image', 'image_255', 'image_signed']),
+        (lambda x: x[..., ::-1, ::-1], []),  # Another image.
+        (lambda x: x * np.nan, []),
+    ],
+)
+def test_levels_and_likeness_decide_between_ranges_and_not_brightness(
+    network, outputs_of, allowed
+):
+    assert judged(network, outputs_of) == allowed
