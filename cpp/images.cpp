@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "host_image.hpp"
 #include "rclcpp/create_subscription.hpp"
 #include "rclcpp/exceptions.hpp"
 #include "sensor_msgs/msg/image.hpp"
@@ -197,6 +198,9 @@ PyObject * take(PyObject *, PyObject * subscription)
         auto queue = SubscriptionBox::of(subscription).queue;
         WithoutGil without_gil;
         taken = queue->take();
+        for (auto & image : taken.images) {
+          image = on_host(std::move(image));
+        }
       }
       Object images(PyList_New(0)), incompatible(PyList_New(0));
       if (!images || !incompatible) {
