@@ -8,7 +8,7 @@ from functools import cache
 from math import inf
 from numbers import Integral, Real
 import os
-from typing import Any, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from trt_ros.errors import ParameterError, meant
 
@@ -167,3 +167,20 @@ def check_options(options: Any) -> None:
     """Convert the values of a frozen options class; raise ParameterError if one is not allowed."""
     for each in specifications(options.__class__).values():
         object.__setattr__(options, each.name, each.check(getattr(options, each.name)))
+
+
+@cache
+def _choices(cls: type) -> dict[str, tuple[str, ...]]:
+    hints = get_type_hints(cls).items()
+    return {name: get_args(hint) for name, hint in hints if get_origin(hint) is Literal}
+
+
+def require_choices(declared: Any) -> None:
+    """Check the fields that are one of several words; or raise ValueError."""
+    for name, words in _choices(declared.__class__).items():
+        value = getattr(declared, name)
+        if value not in words:
+            raise ValueError(
+                f'{name} of {type(declared).__name__} is {value!r}. Choose one of '
+                f'{", ".join(map(repr, words))}.'
+            )

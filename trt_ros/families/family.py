@@ -9,6 +9,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 import numpy as np
 
 from trt_ros.families.layout import Layout
+from trt_ros.parameter_field import require_choices
 from trt_ros.tensors import TensorSpec
 
 
@@ -124,6 +125,7 @@ class Family(Generic[HeadT_co]):
     near_misses: tuple[tuple[Layout, str], ...] = ()
 
     def __post_init__(self) -> None:
+        require_choices(self)
         export = (
             f'the documented export, {self.export};' if self.export else 'the documented export,'
         )

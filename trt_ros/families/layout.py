@@ -6,6 +6,8 @@ from functools import cached_property, lru_cache
 import re
 from typing import Any, Literal
 
+from trt_ros.parameter_field import require_choices
+
 _TERM = re.compile(r'(?:(\d+)\*)?([A-Z])|(\d+)')
 #: Unknown sizes by their symbol.
 SYMBOLS: Mapping[str, str] = {
@@ -212,6 +214,9 @@ class Coding:
     has_points: bool = False
     are_points_in_box: bool = False
 
+    def __post_init__(self) -> None:
+        require_choices(self)
+
     @property
     def is_anchored(self) -> bool:
         """Whether boxes are relative to the anchors of grids."""
@@ -259,6 +264,9 @@ class Layout:
     task: str = field(default='', kw_only=True)
     guards: tuple[Guard, ...] = field(default=(), kw_only=True)
     evidence: tuple[Guard, ...] = field(default=(), kw_only=True)
+
+    def __post_init__(self) -> None:
+        require_choices(self)
 
     @property
     def is_anchored(self) -> bool:

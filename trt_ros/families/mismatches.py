@@ -247,12 +247,16 @@ def _preprocessing(claim: Claim, claims: Sequence[Claim]) -> str:
     same = [other for other in claims if describe(other.reading) == describe(claim.reading)]
     own = claim.family.preprocess
     differing = {
-        key: f'{key} {own[key]}' if key in own else f'no {key}'
+        key: f'{key} {_number(own[key])}' if key in own else f'no {key}'
         for other in same
         for key in (*own, *other.family.preprocess)
         if own.get(key) != other.family.preprocess.get(key)
     }
     return f', trained with {", ".join(differing.values())}' if differing else ''
+
+
+def _number(value: Any) -> Any:
+    return f'{value:.6g}' if isinstance(value, float) else value
 
 
 def not_recognized(choice: Choice) -> TensorMismatchError:

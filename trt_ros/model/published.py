@@ -32,7 +32,7 @@ def read_published(model_path: str, metadata: Mapping[str, str]) -> Published:
         told = sorted(values)
         if names and 'names' not in found:
             found['names'] = repr(list(map(str, names)))
-            told.append(f'{len(names)} class names')
+            told.append(f'{len(names)} class name{"s" * (len(names) != 1)}')
         if size and 'imgsz' not in found:
             found['imgsz'] = repr(list(size))
             told.append(f'input size {size[1]}x{size[0]}')

@@ -37,7 +37,7 @@ class TrackingParameters:
     track_low_threshold: float = param(
         0.1,
         'Minimum score of a detection that continues a track; one that starts a track has '
-        'score_threshold.',
+        'score_threshold, which counts here, too, where it is lower.',
         between=(0.0, 1.0),
         mutable=True,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -83,9 +84,16 @@ def describe_names(names: tuple[str, ...], given: tuple[str, ...]) -> str:
     """Return a line for the log about the names of a network, which is `given` some."""
     if not names:
         return 'no class names: results have class indices'
+    counted = f'{len(names)} class name{"s" * (len(names) != 1)}'
     if len(names) >= len(given):
-        return f'{len(names)} class names'
-    return f'{len(names)} class names, without {given[0]!r}, which is not a class of the network'
+        return counted
+    return f'{counted}, without {given[0]!r}, which is not a class of the network'
+
+
+def repeated_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names that several classes have, but for those of gaps in a list."""
+    counts = Counter(names)
+    return tuple(name for name in counts if counts[name] > 1 and name not in ('', 'N/A'))
 
 
 def name_of(names: Sequence[str], index: int) -> str:

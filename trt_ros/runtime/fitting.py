@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+import logging
 from typing import Any, Generic, TypeVar
 
 from trt_ros.decode.choice import Decoder, choose_decoder
@@ -19,7 +20,12 @@ from trt_ros.model.feeds.constant import ConstantFeed
 from trt_ros.model.feeds.image import ImageFeed, ImagesFeed
 from trt_ros.model.feeds.prepared import is_prepared, prepared
 from trt_ros.model.run_inputs import image_feeds
-from trt_ros.results.labels import begins_with_background, class_names, describe_names
+from trt_ros.results.labels import (
+    begins_with_background,
+    class_names,
+    describe_names,
+    repeated_names,
+)
 from trt_ros.runtime.heads import decoders_of_each, names_of, several_masks, with_confidence
 from trt_ros.runtime.image_inputs import (
     ImageInput,
@@ -36,6 +42,8 @@ from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Preprocess
 
 ResultT = TypeVar('ResultT')
+log = logging.getLogger('trt_ros.runtime')
+MAX_NAMED = 3  # Names in a warning.
 
 
 @dataclass(frozen=True)
@@ -119,6 +127,8 @@ def fit(
     names = names_of(labels, labels_path, network.metadata, decoder)
     if isinstance(options, LabeledOptions):
         log_lines.append(describe_names(names, given))
+        if repeated := repeated_names(names):
+            log.warning('Several classes are named %s.', ' and '.join(repeated[:MAX_NAMED]))
     return ResolvedModel(
         feeds,
         outputs,

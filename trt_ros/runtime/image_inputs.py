@@ -284,7 +284,8 @@ def describe_preprocess(
         f'scale {preprocess.scale:.6g}'
     )
     if any(preprocess.mean) or any(value != 1 for value in preprocess.std):
-        line += f', mean {preprocess.mean}, std {preprocess.std}'
+        for name, values in (('mean', preprocess.mean), ('std', preprocess.std)):
+            line += f', {name} ({", ".join(f"{value:.6g}" for value in values)})'
     return line
 
 

@@ -22,7 +22,7 @@ class TrackOptions:
 
     :param high_score: minimum score of a detection that starts a track; one for all, or (N,), one
         per detection.
-    :param low_score: minimum score of a detection that continues one.
+    :param low_score: minimum score of a detection that continues one; above `high_score`, that.
     :param min_iou: minimum IoU of a detection with the predicted box of its track.
     :param buffer_seconds: time for which a track without detections is kept.
     :param min_hits: number of consecutive detections after which a track gets its identity.

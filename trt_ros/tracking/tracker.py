@@ -145,6 +145,13 @@ class Tracker:
             raise ParameterError(f'rate_hz is {rate_hz!r}.', remedy='Set it to more than 0.')
         refuse_unknown(TrackOptions, options)
         self._tracker, self._options = METHODS[method](ids), TrackOptions(**options)
+        if options.get('low_score', 0) > self._options.high_score:
+            raise ParameterError(
+                f'low_score is {self._options.low_score}, above high_score, which is '
+                f'{self._options.high_score}.',
+                remedy='Set low_score to less: a weak detection continues a track, and a strong '
+                'one starts it.',
+            )
         self._stamp_ns, self._period_ns = 0, round(1e9 / rate_hz)
         self.lost = Detections.empty()
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+import re
 import runpy
 from types import SimpleNamespace
 
@@ -13,12 +14,14 @@ from trt_ros.decode.choice import choose_decoder
 from trt_ros.decode.cuda.boxes import GpuBoxes
 from trt_ros.decode.cuda.choice import gpu_decoder
 from trt_ros.errors import TensorMismatchError
+from trt_ros.families.layout import Coding, Out, PointLayout
 from trt_ros.families.registry import ALL_FAMILIES, by_name, choose_family
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
 DOCS = Path(__file__).parents[3] / 'docs'
 HW = (320, 320)
+(LAYOUT,) = TOY.layouts
 OUTPUT = 'toy_boxes (1, 400, 8)'  # 20 x 20 cells; box, objectness, 3 classes.
 
 
@@ -86,6 +89,26 @@ def test_a_name_that_is_taken_and_an_unknown_task_are_refused(other, text):
     assert by_name([TOY, TOY, 'TOY']) == {'toy': TOY}
     with pytest.raises(ValueError, match=text):
         by_name([TOY, other])
+
+
+@pytest.mark.parametrize(
+    ('declare', 'text'),
+    [
+        (lambda: Coding('side'), "form of Coding is 'side'. Choose one of 'corners', 'centers', "),
+        (lambda: replace(LAYOUT, activation='sigmoidal'), "activation of BoxLayout is 'sigmoid"),
+        (
+            lambda: PointLayout((Out('B V', 'points:3*K'),), form='bin'),
+            "form of PointLayout is 'b",
+        ),
+        (
+            lambda: replace(TOY, exporter='mine'),
+            "exporter of Family is 'mine'. Choose one of 'any'",
+        ),
+    ],
+)
+def test_a_word_that_does_not_exist_is_refused_where_it_is_declared(declare, text):
+    with pytest.raises(ValueError, match=re.escape(text)):
+        declare()
 
 
 def test_the_page_of_models_gets_its_row():

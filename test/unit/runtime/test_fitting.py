@@ -46,6 +46,16 @@ def test_fit_needs_only_a_network_description():
     assert names == '2 class names'
 
 
+def test_one_name_and_names_of_several_classes_are_told(caplog):
+    one = fit(network(output=(1, 5, 126)), LabeledOptions(labels=('cat',)), DETECTORS)
+    assert one.log_lines[-1] == '1 class name' and not caplog.messages
+    fit(network(), LabeledOptions(labels=('cat', 'cat')), DETECTORS)
+    assert caplog.messages == ['Several classes are named cat.']
+    caplog.clear()
+    fit(network(output=(1, 95, 126)), LabeledOptions(labels=('coco_91',)), DETECTORS)
+    assert not caplog.messages  # Its gaps are N/A.
+
+
 def test_a_dynamic_size_comes_from_options_metadata_or_default():
     dynamic = network(image=(1, 3, -1, -1), output=(1, 6, -1))
     options = PipelineOptions(decoder='yolov8')

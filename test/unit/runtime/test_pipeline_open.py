@@ -60,7 +60,7 @@ def test_log_lines_name_backend_decoder_and_preprocessing(color_detector):
     assert decoder.startswith('decoder yolov8: ')
     assert preprocess == (
         'input 64x64 (fixed by the network), letterbox padded with 114, rgb, nchw float32, '
-        'scale 0.00392157, mean (0.5, 0.5, 0.5), std (1.0, 1.0, 1.0)'
+        'scale 0.00392157, mean (0.5, 0.5, 0.5), std (1, 1, 1)'
     )
     assert classes == '3 class names'
 

@@ -72,6 +72,11 @@ def test_what_cannot_be_tracked_is_refused():
     }.items():
         with pytest.raises(ParameterError, match=f"{name} is '?{value}'?\\..*\n.*Set it to"):
             Tracker(**{name: value})
+    with pytest.raises(
+        ParameterError, match=r'low_score is 0\.5, above high_score, which is 0\.25'
+    ):
+        Tracker(low_score=0.5)
+    assert Tracker(high_score=0.05) and Tracker(high_score=0.5, low_score=0.5)
     with pytest.raises(ParameterError, match=r"no option 'hits'.*\n.*Did you mean 'min_hits'"):
         Tracker(hits=1)
     for found in (None, [[1, 2, 3, 4]], Depth(np.ones((2, 2), np.float32))):
