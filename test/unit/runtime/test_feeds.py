@@ -4,7 +4,7 @@ from functools import partial
 import re
 
 import numpy as np
-from onnx import TensorProto
+from onnx import TensorProto, helper
 import pytest
 
 from support.save_network import save_network
@@ -451,6 +451,37 @@ def test_suggested_bindings_are_accepted(network, suggested, request):
         open_pipeline(path, DETECTORS)
     assert f'Set inputs to {suggested}' in caught.value.remedy
     open_pipeline(path, inputs=suggested).close()
+
+
+@pytest.mark.parametrize(
+    ('state', 'output', 'is_state', 'why'),
+    [
+        ('h0', 'hn', True, 'h0 is named as the output hn of the run before'),
+        ('state_in', 'state_out', True, 'state_in is named as the output state_out of the run b'),
+        ('past.1.key', 'present.1.key', True, 'past.1.key is named as the output present.1.key'),
+        ('prev_action', 'action', True, 'prev_action is named as the output action of the run b'),
+        ('lstm_c', 'y', True, 'lstm_c is named as a memory'),
+        # The joints of a robot, and the command to them.
+        (
+            'observation.state',
+            'action',
+            False,
+            'observation.state has the shape of action, but no',
+        ),
+        ('input', 'output', False, 'if it is that of the run before, input=state:output'),
+    ],
+)
+def test_a_state_is_suggested_by_names_and_with_its_reason(write, state, output, is_state, why):
+    path = write(
+        [helper.make_node('Add', ['x', state], [output])],
+        {'x': (1, 2), state: (1, 2)},
+        {output: (1, 2)},
+    )
+    with pytest.raises(TensorMismatchError, match='get no value') as caught:
+        open_pipeline(path, DETECTORS)
+    binding = f'state:{output}' if is_state else f'tensor:{state}'
+    assert f"['x=tensor:x', '{state}={binding}'] or the like" in caught.value.remedy
+    assert why in caught.value.remedy
 
 
 def test_a_network_of_arrays_is_opened_by_its_path_and_bindings(counter):
