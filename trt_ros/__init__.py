@@ -41,6 +41,7 @@ _MODULES = {
     'draw': 'trt_ros.drawing',
     'read_images': 'trt_ros.media',
 }
+__all__ = [*_MODULES]
 
 
 def __getattr__(name: str) -> object:

@@ -99,6 +99,9 @@ def test_the_package_exports_names_and_imports_them_late():
     assert 'numpy' not in printed[0]
     assert printed[1] == 'trt_ros.vision.frame trt_ros.runtime.pipeline trt_ros.vision.thresholds'
     assert set(trt_ros._MODULES) <= set(dir(trt_ros))
+    everything: dict[str, object] = {}
+    exec('from trt_ros import *', everything)
+    assert set(trt_ros._MODULES) <= set(everything)
     for name in trt_ros._MODULES:
         assert getattr(trt_ros, name).__name__ == name
     with pytest.raises(AttributeError, match="module 'trt_ros' has no attribute 'Pipelin'"):
