@@ -21,10 +21,8 @@ from trt_ros.results.boxes import Objects
 from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
-from trt_ros.vision.nms import iou
+from trt_ros.vision.nms import MIN_IOU, iou
 from trt_ros.vision.thresholds import Thresholds
-
-MIN_IOU = 0.5  # Of objects that two networks agree on.
 
 
 class Selection:

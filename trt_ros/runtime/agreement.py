@@ -10,7 +10,7 @@ import numpy as np
 
 from trt_ros.results.boxes import Detections
 from trt_ros.tensors import Arrays
-from trt_ros.vision.nms import iou
+from trt_ros.vision.nms import iou, partners
 
 
 @dataclass
@@ -111,13 +111,10 @@ class BoxAgreement:
     @classmethod
     def of(cls, got: Detections, want: Detections) -> BoxAgreement:
         """Compare the boxes of one input; a box matches one of its class with an IoU of 0.5."""
-        found = cls(len(got), len(want))
-        for box, label in zip(want.xyxy, want.labels):
-            best = float(iou(box, got.xyxy[got.labels == label]).max(initial=0.0))
-            if best >= 0.5:
-                found.matched += 1
-                found.min_iou = min(found.min_iou, best)
-        return found
+        likeness = iou(want.xyxy[:, None], got.xyxy) * (want.labels[:, None] == got.labels)
+        columns = partners(likeness)
+        overlaps = likeness[columns >= 0, columns[columns >= 0]]
+        return cls(len(got), len(want), len(overlaps), float(overlaps.min(initial=1.0)))
 
     def add(self, other: BoxAgreement) -> None:
         """Add the boxes of another input."""

@@ -12,10 +12,9 @@ from trt_ros.results.boxes import Objects
 from trt_ros.results.classes import Classification
 from trt_ros.results.masks import ClassMask, ClassMasks
 from trt_ros.results.poses import Poses
-from trt_ros.vision.nms import iou
+from trt_ros.vision.nms import iou, partners
 
 GRID = 96  # Points per side at which masks and depths are compared.
-MIN_IOU = 0.5
 MIN_VISIBLE = 0.5  # Part of a box that a view has to show.
 KEYPOINT_SIGMA = 0.1  # Distance of keypoints in sides of their box.
 
@@ -173,18 +172,16 @@ def _(result: Objects, first: Seen, second: Seen, view: PictureView) -> Support:
     alike = iou(mine[:, None], theirs) * (result.labels[:, None] == other.labels)
     if isinstance(result, Poses):
         alike *= _keypoint_similarity(result, first, other, second, view)
-    is_free = np.ones(len(other), bool)
-    confirmed = contradicted = 0.0
-    for score, sure, row in zip(result.scores, is_sure, alike):
-        row = row * is_free
-        if row.size and row.max() >= MIN_IOU:
-            best = row.argmax()
-            is_free[best] = False
-            confirmed += float(row[best] * min(score, other.scores[best]) * sure)
-        else:
-            contradicted += float(score * sure) / 2
-    is_free &= other.scores >= second.min_score
-    return Support(confirmed, contradicted + float(other.scores[is_free].sum()) / 2)
+    columns = partners(alike)
+    is_found = columns >= 0
+    rows = np.flatnonzero(is_found & is_sure)
+    scores = np.minimum(result.scores[rows], other.scores[columns[rows]])
+    confirmed = (alike[rows, columns[rows]] * scores).sum()
+    alone = np.delete(other.scores, columns[is_found])
+    contradicted = (
+        result.scores[~is_found & is_sure].sum() + alone[alone >= second.min_score].sum()
+    )
+    return Support(float(confirmed), float(contradicted) / 2)
 
 
 def _areas(xyxy: np.ndarray) -> np.ndarray:

@@ -30,10 +30,8 @@ from trt_ros.runtime.options import ModelOptions
 from trt_ros.runtime.runner import CopyingRunner, Runner
 from trt_ros.tensors import Arrays
 from trt_ros.vision.frame import Frame
-from trt_ros.vision.nms import iou
+from trt_ros.vision.nms import iou, partners
 from trt_ros.vision.thresholds import Thresholds
-
-MIN_IOU = 0.5
 
 
 @dataclass(frozen=True)
@@ -99,14 +97,10 @@ def _(result: Objects, truth: Truth) -> float:
         return 1 - abs(len(result) - truth.count) / max(len(result), truth.count, 1)
     if not len(result) and not truth.count:
         return 1.0
-    are_alike = iou(result.xyxy[:, None], truth.xyxy) >= MIN_IOU
+    likeness = iou(result.xyxy[:, None], truth.xyxy)
     if {*truth.names} & {*result.class_names}:
-        are_alike &= np.array(result.names)[:, None] == np.array(truth.names, str)
-    is_free, true = np.ones(truth.count, bool), 0.0
-    for row, score in zip(are_alike, result.scores.tolist()):
-        if (row & is_free).any():
-            is_free[(row & is_free).argmax()] = False
-            true += score
+        likeness = likeness * (np.array(result.names)[:, None] == np.array(truth.names, str))
+    true = float(result.scores[partners(likeness) >= 0].sum())
     return 2 * true / (float(result.scores.sum()) + truth.count)
 
 

@@ -5,21 +5,13 @@ from collections.abc import Iterable
 import numpy as np
 
 from trt_ros.results.boxes import Detections
-from trt_ros.vision.nms import iou
-
-MIN_IOU = 0.5  # Of a detection with its true box.
+from trt_ros.vision.nms import iou, partners
 
 
 def matches(found: Detections, xyxy: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Return which detections, best first, are true positives, (N,) bool; boxes match once."""
-    is_true_positive = np.zeros(len(found), bool)
-    is_unmatched = np.ones(len(labels), bool)
-    for index, (box, label) in enumerate(zip(found.xyxy, found.labels)):
-        overlap = iou(box, xyxy) * (is_unmatched & (labels == label))
-        if overlap.size and overlap.max() >= MIN_IOU:
-            is_true_positive[index] = True
-            is_unmatched[overlap.argmax()] = False
-    return is_true_positive
+    likeness = iou(found.xyxy[:, None], xyxy) * (found.labels[:, None] == labels)
+    return partners(likeness) >= 0
 
 
 def average_precision(scores: np.ndarray, is_true_positive: np.ndarray, truth_count: int) -> float:

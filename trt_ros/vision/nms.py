@@ -69,6 +69,7 @@ def to_image(boxes: np.ndarray, letterbox: Letterbox) -> np.ndarray:
     return image
 
 
+MIN_IOU = 0.5  # Of boxes of the same object.
 CHUNK = 128  # Boxes compared at once; fastest of 32 to 512.
 
 
@@ -82,6 +83,22 @@ def iou(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
     shared = width * height
     union = (x2 - x1) * (y2 - y1) + (u2 - u1) * (v2 - v1) - shared
     return np.asarray(np.divide(shared, union, out=np.zeros_like(shared), where=union > 0))
+
+
+def partners(likeness: np.ndarray) -> np.ndarray:
+    """
+    Assign to each row, the first one first, the free column that is most like it.
+
+    :param likeness: (N, M), such as the IoU of boxes of one class, and 0 of others.
+    :returns: (N,) indices of columns; -1 where no free one reaches MIN_IOU.
+    """
+    found, is_free = np.full(len(likeness), -1), np.ones(likeness.shape[1], bool)
+    for row, values in enumerate(likeness):
+        left = values * is_free
+        if left.max(initial=0) >= MIN_IOU:
+            found[row] = left.argmax()
+            is_free[found[row]] = False
+    return found
 
 
 def non_max_suppression(

@@ -142,6 +142,7 @@ MIRROR = (70, 10, 90, 30, 0.6, 1)
         ([(*LEFT[:4], 0.2, 1)], [], MIRRORED, (0, 0)),  # Too weak to be expected.
         ([(0, 0, 5, 5, 0.8, 1)], [], CROPPED, (0, 0)),  # Out of sight.
         ([LEFT], [LEFT], WHOLE, (0.8, 0)),
+        ([(*LEFT[:4], 0.2, 1)], [MIRROR], MIRRORED, (0, 0)),  # Weak, but not alone.
     ],
 )
 def test_objects_are_confirmed_by_those_at_the_same_place(first, second, view, expected):
