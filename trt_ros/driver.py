@@ -9,6 +9,7 @@ import re
 import uuid
 
 from trt_ros.errors import BackendError
+from trt_ros.regular_file import system_text
 
 PCI_ORDER = 'PCI_BUS_ID'
 _MULTIPROCESSORS, _INTEGRATED, _CC_MAJOR, _CC_MINOR = 16, 18, 75, 76  # CUdevice_attribute
@@ -107,10 +108,7 @@ def _query() -> Driver:
 
 
 def _version() -> str:
-    try:
-        text = Path('/proc/driver/nvidia/version').read_text()
-    except OSError:
-        return ''
+    text = system_text(Path('/proc/driver/nvidia/version'))
     found = re.search(r'\s(\d+\.\d+(?:\.\d+)?)\s', text)
     return found.group(1) if found else ''
 

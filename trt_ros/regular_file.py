@@ -44,6 +44,14 @@ def read_regular(path: Path, max_nbytes: int) -> bytes:
     return data
 
 
+def system_text(path: Path) -> str:
+    """Return the text of a file of the system without NUL and outer white space, '' without it."""
+    try:
+        return path.read_text(errors='replace').replace('\0', '').strip()
+    except OSError:
+        return ''
+
+
 def sha256_of(file: IO[bytes]) -> str:
     """Return the SHA-256 of a file from its current position to the end."""
     from hashlib import sha256  # Loads OpenSSL, which --help does without.

@@ -9,6 +9,8 @@ import re
 import shutil
 import subprocess
 
+from trt_ros.regular_file import system_text
+
 TOOL_SECONDS = 20.0
 
 
@@ -20,14 +22,6 @@ class Finding:
     state: str
     detail: str
     remedy: str = ''
-
-
-def file_text(path: Path) -> str:
-    """Return the text of a file of the system without NUL and outer white space, '' without it."""
-    try:
-        return path.read_text(errors='replace').replace('\0', '').strip()
-    except OSError:
-        return ''
 
 
 def tool_text(*command: str) -> str:
@@ -53,8 +47,8 @@ _GPU_CLOCKS = re.compile(r'\.gpu$|\.ga10b$|\.gv11b$|^gpu-')
 
 def jetson_findings(root: Path) -> Iterator[Finding]:
     """Check a Jetson board, by its root folder; nothing on other machines."""
-    model = file_text(root / 'proc/device-tree/model')
-    release = file_text(root / 'etc/nv_tegra_release')
+    model = system_text(root / 'proc/device-tree/model')
+    release = system_text(root / 'etc/nv_tegra_release')
     if not release and 'jetson' not in model.lower():
         return
     found = re.search(r'R(\d+).*?REVISION: ([\d.]+)', release)
@@ -85,7 +79,7 @@ def _power_mode(root: Path) -> Iterator[Finding]:
     modes = {
         name: number
         for number, name in re.findall(
-            r'<\s*POWER_MODEL\s+ID=(\d+)\s+NAME=(\S+)\s*>', file_text(root / 'etc/nvpmodel.conf')
+            r'<\s*POWER_MODEL\s+ID=(\d+)\s+NAME=(\S+)\s*>', system_text(root / 'etc/nvpmodel.conf')
         )
     }
     best = max((name for name in modes if name.startswith('MAXN')), key=len, default='')
@@ -106,7 +100,7 @@ def _clocks(root: Path) -> Iterator[Finding]:
         if not _GPU_CLOCKS.search(device.name):
             continue
         low, now, high = (
-            file_text(device / name) for name in ('min_freq', 'cur_freq', 'max_freq')
+            system_text(device / name) for name in ('min_freq', 'cur_freq', 'max_freq')
         )
         if not (low.isdigit() and now.isdigit() and high.isdigit()):
             continue
@@ -197,7 +191,7 @@ def _memory_copies() -> Finding:
 def _numa(name: str, root: Path, bus: str) -> Iterator[Finding]:
     """Check whether this process may run on the CPUs that are closest to a GPU."""
     device = root / 'sys/bus/pci/devices' / bus.lower()
-    node, text = file_text(device / 'numa_node'), file_text(device / 'local_cpulist')
+    node, text = system_text(device / 'numa_node'), system_text(device / 'local_cpulist')
     if node in ('', '-1') or not text:
         return
     here, local = os.sched_getaffinity(0), cpu_list(text)

@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from trt_ros.cli._flags import add_flags, add_option_flags, given_options, model_argument, number
-from trt_ros.engine.options import BuildOptions, Profile, ShapeRange
+from trt_ros.engine.options import LISTS, BuildOptions, Profile, ShapeRange
 from trt_ros.errors import ParameterError, printable
 from trt_ros.progress import Progress, ProgressThrottle, Reporter
 from trt_ros.regular_file import writing
@@ -228,17 +228,17 @@ class _Append(Action):
 
 REPEATED: Mapping[str, Mapping[str, Any]] = {
     name: {
-        'flags': [flag],
+        'flags': [LISTS[name]],
         'action': _Append,
         'type': str,
         'metavar': metavar,
         'note': '; may be given several times',
     }
-    for name, flag, metavar in (
-        ('fp32', '--fp32', 'NODE|OP'),
-        ('tactics', '--tactic', 'KEY=TACTIC'),
-        ('plugins', '--plugin', 'FILE'),
-        ('compute_capabilities', '--compute-capability', 'CC'),
+    for name, metavar in (
+        ('fp32', 'NODE|OP'),
+        ('tactics', 'KEY=TACTIC'),
+        ('plugins', 'FILE'),
+        ('compute_capabilities', 'CC'),
     )
 }
 

@@ -14,9 +14,10 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from trt_ros.cli._doctor_gpu import Finding, dla_cores, file_text, gpu_findings, jetson_findings
+from trt_ros.cli._doctor_gpu import Finding, dla_cores, gpu_findings, jetson_findings
 from trt_ros.errors import BackendError, ParameterError, printable
 from trt_ros.process_memory import FAST_DDS_VARIABLES, fast_dds_variables
+from trt_ros.regular_file import system_text
 
 if TYPE_CHECKING:
     from trt_ros.trt import Library
@@ -71,12 +72,12 @@ def _memory(root: Path) -> Iterator[Finding]:
     """Check whether memory and swap on disk suffice for engine builds; zram is memory."""
     from trt_ros.engine.builder.parent import BASE_NBYTES
 
-    found = re.search(r'MemTotal:\s*(\d+)', file_text(root / 'proc/meminfo'))
+    found = re.search(r'MemTotal:\s*(\d+)', system_text(root / 'proc/meminfo'))
     if found is None:
         return
     ram = int(found.group(1)) << 10
     swap = zram = 0
-    for line in file_text(root / 'proc/swaps').splitlines()[1:]:
+    for line in system_text(root / 'proc/swaps').splitlines()[1:]:
         device, _, kib, *_ = line.split()
         if '/zram' in device:
             zram += int(kib) << 10

@@ -8,6 +8,7 @@ from typing import Any
 
 from trt_ros.cuda.calls import nvml_device
 from trt_ros.cuda.device import Gpu
+from trt_ros.regular_file import system_text
 
 UTILISATION, TEMPERATURE = 'GPU utilization (%)', 'GPU temperature (°C)'
 CLOCK = 'GPU clock (MHz)'
@@ -91,10 +92,10 @@ class JetsonFiles:
         devices = sorted(sysfs.glob('class/devfreq/*'))
         self._load = next((each / 'device/load' for each in devices if _is_gpu(each)), None)
         sensors = sorted(sysfs.glob('class/thermal/thermal_zone*'))
-        of_gpu = (each for each in sensors if _text(each / 'type').lower().startswith('gpu'))
+        of_gpu = (each for each in sensors if system_text(each / 'type').lower().startswith('gpu'))
         self._temperature = next((each / 'temp' for each in of_gpu), None)
         coolers = sorted(sysfs.glob('class/thermal/cooling_device*'))
-        self._coolers = [each for each in coolers if 'gpu' in _text(each / 'type')]
+        self._coolers = [each for each in coolers if 'gpu' in system_text(each / 'type')]
 
     def diagnostics(self) -> dict[str, str]:
         """Return diagnostics values by key; values that cannot be read are omitted."""
@@ -109,22 +110,15 @@ class JetsonFiles:
             yield TEMPERATURE, f'{temperature / 1000:.0f}'
         if self._coolers:
             active = (each for each in self._coolers if _number(each / 'cur_state'))
-            yield THROTTLE_REASONS, ', '.join(_text(each / 'type') for each in active)
+            yield THROTTLE_REASONS, ', '.join(system_text(each / 'type') for each in active)
 
 
 def _is_gpu(device: Path) -> bool:
-    return _text(device / 'device/of_node/name') in _JETSON_GPUS
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors='replace').strip().strip('\0')
-    except OSError:
-        return ''
+    return system_text(device / 'device/of_node/name') in _JETSON_GPUS
 
 
 def _number(path: Path | None) -> int | None:
     try:
-        return None if path is None else int(_text(path))
+        return None if path is None else int(system_text(path))
     except ValueError:
         return None

@@ -17,7 +17,7 @@ from trt_ros.engine.builder.config import load_plugins
 from trt_ros.engine.builder.parent import build
 from trt_ros.engine.engine import Engine, load_engine, refuse_formats, refuse_other_tensors
 from trt_ros.engine.files import check_trusted
-from trt_ros.engine.options import BuildOptions
+from trt_ros.engine.options import LISTS, BuildOptions
 from trt_ros.engine.plan import is_plan, read_plan_header
 from trt_ros.engine.sidecar import read_sidecar, sidecar_path, tensors_of
 from trt_ros.errors import ModelError, ParameterError, TrtRosError
@@ -26,13 +26,6 @@ from trt_ros.regular_file import Blob, sha256_of_file
 from trt_ros.trt import Library, load_trt, numbers
 
 log = logging.getLogger('trt_ros.engine')
-#: Options of several values: the flag that is given once per value.
-LISTS = {
-    'plugins': '--plugin',
-    'compute_capabilities': '--compute-capability',
-    'fp32': '--fp32',
-    'tactics': '--tactic',
-}
 
 
 @dataclass(frozen=True)

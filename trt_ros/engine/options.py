@@ -13,6 +13,13 @@ from trt_ros.parameter_field import check_options, param
 PRECISIONS = ('auto', 'fp32', 'tf32', 'fp16', 'bf16')
 IO_DTYPES = ('keep', 'lower')
 HARDWARE = ('none', 'ampere_plus', 'same_compute_capability')
+#: Options of several values: the flag that is given once per value.
+LISTS = {
+    'plugins': '--plugin',
+    'compute_capabilities': '--compute-capability',
+    'fp32': '--fp32',
+    'tactics': '--tactic',
+}
 
 Shape = tuple[int, ...]
 

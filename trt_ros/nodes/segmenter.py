@@ -7,13 +7,12 @@ from typing import NamedTuple
 import numpy as np
 from std_msgs.msg import Header
 
-from trt_ros.errors import ParameterError
 from trt_ros.families.registry import SEGMENTERS
 from trt_ros.nodes.drawing import DrawingParameters
 from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.labeled import THRESHOLD_NAMES, ClassIdParameters, ObjectNode
 from trt_ros.results.masks import ClassMask, ClassMasks, Instances, mask_dtype
-from trt_ros.ros.codecs.tensors import topic_name
+from trt_ros.ros.codecs.tensors import topic_names
 from trt_ros.ros.messages import ImageSender, PublishObjects
 from trt_ros.ros.parameters import param
 from trt_ros.runtime.options import LabeledOptions, MaskOptions
@@ -90,15 +89,7 @@ class SegmenterNode(ObjectNode):
     def _prefixes(self, masks: list[str]) -> dict[str, str]:
         """Return the prefix of the topics of each mask by output: '' for the first."""
         first, *others = masks
-        prefixes = {first: '', **{name: f'{topic_name(name)}/' for name in others}}
-        if len(set(prefixes.values())) < len(prefixes):
-            raise ParameterError(
-                f'Several outputs have one topic: {", ".join(others)}.',
-                cause='Characters other than letters and digits become underscores.',
-                remedy='Choose one of them with the parameter outputs, or rename them in the '
-                'model.',
-            )
-        return prefixes
+        return {first: '', **{name: f'{topic}/' for name, topic in topic_names(others).items()}}
 
     @property
     def _has_instances(self) -> bool:

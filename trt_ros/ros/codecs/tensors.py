@@ -36,6 +36,18 @@ def topic_name(tensor: str) -> str:
     return name if name[:1].isalpha() else f'tensor_{name}'.rstrip('_')
 
 
+def topic_names(tensors: Sequence[str]) -> dict[str, str]:
+    """Return the topic name of each tensor; raise ParameterError if two have the same."""
+    names = {tensor: topic_name(tensor) for tensor in tensors}
+    if len(set(names.values())) < len(names):
+        raise ParameterError(
+            f'Several outputs have one topic: {", ".join(tensors)}.',
+            cause='Characters other than letters and digits become underscores.',
+            remedy='Choose one of them with the parameter outputs, or rename them in the model.',
+        )
+    return names
+
+
 def tensor_of(tensors: Arrays, name: str, *, or_only: bool) -> np.ndarray:
     """Return a tensor of a message by its name, or the only one; or raise BadFrameError."""
     if name in tensors:
@@ -92,12 +104,7 @@ class MultiArrays:
         self, node: Node, make_publisher: MakePublisher, outputs: Sequence[TensorSpec]
     ) -> Publish:
         """Create a publisher of ~/tensors/OUTPUT per output; return what publishes outputs."""
-        names = {spec.name: topic_name(spec.name) for spec in outputs}
-        if len(set(names.values())) < len(names):
-            raise ParameterError(
-                f'Several outputs have one topic: {", ".join(names)}.',
-                remedy='Choose one of them with the parameter outputs.',
-            )
+        names = topic_names([spec.name for spec in outputs])
         publishers = {
             spec.name: serialized_publish(
                 node,
