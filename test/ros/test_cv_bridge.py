@@ -45,6 +45,12 @@ def test_unsupported_encodings_are_left_to_cv_bridge(cv_bridge):
     assert to_color(to_frame(IMAGE), 'rgb').tolist() == [[[0] * 3, [127] * 3, [255] * 3]]
 
 
+def test_cv_bridge_gets_rows_without_padding(cv_bridge):
+    rows = np.array([[0, 127, 255, 9], [255, 127, 0, 9]], np.int32)
+    padded = IMAGE._replace(height=2, step=16, data=rows.view(np.uint8).reshape(-1))
+    assert to_color(to_frame(padded), 'rgb')[..., 0].tolist() == [[0, 127, 255], [255, 127, 0]]
+
+
 @pytest.mark.parametrize('encoding', ['16UC1', '32FC1'])
 def test_depth_is_refused_although_cv_bridge_would_make_it_gray(cv_bridge, encoding):
     with pytest.raises(BadFrameError, match='is of depth images, not of pictures'):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -109,13 +110,17 @@ def _through_cv_bridge(image: ImageView) -> Frame:
         from cv_bridge import CvBridge
         from sensor_msgs.msg import Image
     try:
+        rows = image.data
+        if channels := re.fullmatch(r'(\d+)[USF]C(\d*)', image.encoding):  # Some misread padding.
+            used = int(channels[1]) // 8 * int(channels[2] or 1) * image.width
+            rows = rows[: image.height * image.step].reshape(image.height, -1)[:, :used]
         message = Image(
             height=image.height,
             width=image.width,
             encoding=image.encoding,
-            step=image.step,
+            step=rows.shape[1] if rows.ndim == 2 else image.step,
             is_bigendian=image.is_bigendian,
-            data=image.data.tobytes(),
+            data=rows.tobytes(),
         )
         return Frame.from_pixels(CvBridge().imgmsg_to_cv2(message, 'bgr8'))
     except BadFrameError:
