@@ -1,0 +1,214 @@
+"""Rewrites of networks: broadcasts made explicit, Einsum equations, int32 images."""
+
+import numpy as np
+import onnx
+from onnx import helper
+import onnx.parser
+import onnxruntime
+import pytest
+
+from support.broadcasts import BROADCASTS, save_broadcast
+from support.builds import build_here
+from support.save_network import save_network
+from trt_ros.driver import GpuInfo
+from trt_ros.engine.builder.onnx_rewrites import (
+    expand_broadcasts,
+    images_as_uint8,
+    lower_equation,
+    lower_equations,
+    rewrite,
+)
+from trt_ros.engine.options import BuildOptions
+from trt_ros.errors import ParameterError
+from trt_ros.trt import load_trt
+
+node = helper.make_node
+
+
+@pytest.mark.parametrize('name', BROADCASTS)
+def test_the_results_stay_the_same(tmp_path, name):
+    path = save_broadcast(tmp_path / 'net.onnx', name)
+    model = onnx.load(path)
+    assert expand_broadcasts(model) == 1
+    onnx.checker.check_model(model, full_check=True)
+    rng = np.random.default_rng(0)
+    inputs = {key: rng.standard_normal((1, n), np.float32) for key, n in (('x', 4), ('e', 5))}
+    ours, theirs = (
+        onnxruntime.InferenceSession(each).run(None, inputs)[0]
+        for each in (model.SerializeToString(), path)
+    )
+    np.testing.assert_array_equal(ours, theirs)
+    assert expand_broadcasts(model) == 0
+
+
+@pytest.mark.slow
+def test_the_engine_is_built(tmp_path):
+    pytest.importorskip('tensorrt_rtx')
+    save_broadcast(tmp_path / 'net.onnx', 'quaternion')
+    report, _ = build_here(tmp_path / 'net.onnx', load_trt())
+    assert report['outputs'][0]['name'] == 'y'
+
+
+@pytest.mark.parametrize(
+    ('nodes', 'shapes'),
+    [
+        ([node('Mul', ['x', 'k'], ['m'])], ((1, 4), (1, 1))),
+        ([node('Mul', ['x', 'x'], ['m'])], ((1, 4), (1, 4))),
+        ([node('Mul', ['x', 'u'], ['m'])], (('n', 4), ('n', 1))),
+    ],
+)
+def test_constants_equal_and_unknown_shapes_stay(tmp_path, nodes, shapes):
+    x, u = shapes
+    inputs = {'x': x, 'u': u} if 'u' in nodes[0].input else {'x': x}
+    path = save_network(
+        tmp_path / 'net.onnx',
+        [*nodes, node('Concat', ['m', 'x'], ['y'], axis=1)],
+        inputs,
+        {'y': (x[0], 8)},
+        constants={'k': np.ones((1, 1), np.float32)},
+    )
+    model = onnx.load(path)
+    assert expand_broadcasts(model) == 0
+
+
+@pytest.mark.parametrize(
+    ('equation', 'lower'),
+    [
+        ('', ''),
+        ('ij,jk->ik', 'ij,jk->ik'),
+        ('BHID,BHJD->BHIJ', 'acdb,aceb->acde'),
+        ('...Aa, aB -> ...AB', '...ba, ac -> ...bc'),
+    ],
+)
+def test_letters_are_renamed_to_free_ones(equation, lower):
+    assert lower_equation(equation) == lower
+    if lower:
+        a, b = np.arange(16.0).reshape(1, 1, 4, 4), np.arange(16.0).reshape(1, 1, 4, 4)
+        a, b = (each.reshape(4, 4) if 'H' not in equation else each for each in (a, b))
+        assert (np.einsum(lower, a, b) == np.einsum(equation, a, b)).all()
+
+
+@pytest.mark.parametrize(
+    ('equation', 'lower'),
+    [
+        ('aB', 'ab->ba'),
+        ('...zA, AB', '...za, ab->...bz'),
+        ('aA, A', 'ab, b->a'),
+        ('Aa, aA', 'ba, ab->'),
+    ],
+)
+def test_outputs_that_are_not_written_keep_their_order(equation, lower):
+    assert lower_equation(equation) == lower
+    a, b = np.arange(6.0).reshape(2, 3), np.arange(12.0).reshape(3, 4)
+    operands = {'aB': (a,), '...zA, AB': (a, b), 'aA, A': (a, b[:, 0]), 'Aa, aA': (a, a.T)}
+    want, got = (np.einsum(each, *operands[equation]) for each in (equation, lower))
+    assert (got == want).all() and got.shape == want.shape
+
+
+def test_an_equation_that_is_not_text_raises_nothing():
+    model = helper.make_model(
+        helper.make_graph(
+            [helper.make_node('Einsum', ['x'], ['y'], equation=b'\xffA->A')], 'g', [], []
+        )
+    )
+    lower_equations(model)
+    assert model.graph.node[0].attribute[0].s == b'\xffa->a'
+
+
+def test_an_equation_of_too_many_letters_is_left():
+    letters = 'abcdefghijklmnopqrstuvwxyzA'
+    assert lower_equation(f'{letters}->{letters}') == f'{letters}->{letters}'
+
+
+@pytest.fixture
+def upper(models):
+    """Write a product of x with a weight, in upper-case letters."""
+    return models.save(
+        [helper.make_node('Einsum', ['x', 'w'], ['y'], equation='BIJ,JK->BIK')],
+        {'x': [1, 4, 4]},
+        {'y': [1, 4, 4]},
+        weights={'w': np.eye(4, dtype=np.float32)},
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('precision', ['auto', 'fp16'])
+def test_rtx_builds_upper_case_equations(upper, rtx, precision):
+    report, _ = build_here(upper, rtx, precision=precision)
+    assert [one['name'] for one in report['outputs']] == ['y']
+
+
+@pytest.mark.slow
+def test_stripped_weights_are_refused_for_they_are_read_from_the_file(upper, set_driver, rtx):
+    set_driver(GpuInfo(0, 'NVIDIA L4', (8, 9), 58, 24 << 30, False, 'GPU-1', '0000:01:00.0'))
+    with pytest.raises(ParameterError, match='strip_weights cannot be combined with upper-case'):
+        build_here(upper, rtx, strip_weights=True)
+
+
+#: Two operators read the input, one of them in a branch.
+NETWORK = """<ir_version: 8, opset_import: ["" : 17]>
+    small (int32[1,4,4,3] input) => (float[1,3] mean, int32[1,4,4,3] same) {
+        floats = Cast <to = 1> (input)
+        mean = ReduceMean <axes = [1, 2], keepdims = 0> (floats)
+        yes = Constant <value = bool {1}> ()
+        same = If (yes) <
+            then_branch = one () => (int32[1,4,4,3] a) { a = Add (input, input) },
+            else_branch = two () => (int32[1,4,4,3] b) { b = Identity (input) }
+        >
+    }"""
+PLAIN = """<ir_version: 8, opset_import: ["" : 17]>
+    small (int32[1,H,W,3] input) => (float[1,3] mean) {
+        floats = Cast <to = 1> (input)
+        mean = ReduceMean <axes = [1, 2], keepdims = 0> (floats)
+    }"""
+
+
+def run(model, pixels):
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=['CPUExecutionProvider']
+    )
+    return session.run(None, {'input': pixels})
+
+
+def test_results_for_pixels_stay_the_same():
+    model = onnx.parser.parse_model(NETWORK)
+    pixels = np.random.default_rng(0).integers(0, 256, (1, 4, 4, 3), dtype=np.uint8)
+    expected = run(model, pixels.astype(np.int32))
+    assert images_as_uint8(model) == ['input']
+    onnx.checker.check_model(model)
+    for found, wanted in zip(run(model, pixels), expected):
+        assert found.tolist() == wanted.tolist()
+    assert images_as_uint8(model) == []
+
+
+@pytest.mark.parametrize(
+    ('before', 'after'),
+    [
+        ('int32[1,H,W,3] input', 'float[1,H,W,3] input'),
+        ('int32[1,H,W,3] input', 'int32[1,H,W,5] input'),
+        ('int32[1,H,W,3] input', 'int32[1,H,3] input'),
+    ],
+)
+def test_other_inputs_stay_as_they_are(before, after):
+    model = onnx.parser.parse_model(PLAIN.replace(before, after))
+    assert images_as_uint8(model) == []
+
+
+@pytest.mark.slow
+def test_an_engine_takes_uint8_of_an_open_size(tmp_path, rtx):
+    path = tmp_path / 'model.onnx'
+    onnx.save(onnx.parser.parse_model(PLAIN), path)
+    report, _ = build_here(path, rtx, input_size=(64, 96))
+    (spec,) = report['inputs']
+    assert (spec['name'], spec['dtype'], tuple(spec['shape'])) == (
+        'input',
+        'uint8',
+        (1, -1, -1, 3),
+    )
+
+
+def test_stripped_weights_are_refused():
+    model = onnx.parser.parse_model(PLAIN)
+    with pytest.raises(ParameterError, match='cannot be combined with int32 image inputs'):
+        rewrite(model, BuildOptions(strip_weights=True))
+    assert not rewrite(model, BuildOptions(strip_weights=True))  # It takes uint8 now.
