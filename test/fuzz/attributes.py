@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 
 import numpy as np
-from onnx import helper
 
-from fuzz.graphs import FLOAT, INT64, added, averaged, detector, headed, mean, node
+from fuzz.graphs import MEAN, added, averaged, detector, headed, node
 
 
 def attributes() -> Iterator[tuple[str, object]]:
@@ -61,33 +60,13 @@ def attributes() -> Iterator[tuple[str, object]]:
     ):
         yield f'attribute_{index}_{op}', averaged(node(op, ['images'], ['p'], **more))
     for index, divisor in enumerate((0, -1)):
-        yield (
-            f'integer_division_{index}',
-            averaged(
-                node('Cast', ['images'], ['i'], to=INT64),
-                node('Div', ['i', 'zero'], ['d']),
-                node('Cast', ['d'], ['f'], to=FLOAT),
-                weights={'zero': np.int64(divisor)},
-            ),
-        )
-        yield (
-            f'integer_modulo_{index}',
-            averaged(
-                node('Cast', ['images'], ['i'], to=INT64),
-                node('Mod', ['i', 'zero'], ['d']),
-                node('Cast', ['d'], ['f'], to=FLOAT),
-                weights={'zero': np.int64(divisor)},
-            ),
-        )
-    minimum = np.iinfo(np.int64).min
-    yield (
-        'integer_overflow_constant',
-        added(
-            node('Div', ['low', 'minus'], ['d']),
-            node('Cast', ['d'], ['f'], to=FLOAT),
-            weights={'low': np.int64(minimum), 'minus': np.int64(-1)},
-        ),
-    )
+        for name, op in (('division', 'Div'), ('modulo', 'Mod')):
+            nodes = f'i = Cast <to = 7> (images) d = {op}(i, zero) f = Cast <to = 1> (d)'
+            weights = {'zero': np.int64(divisor)}
+            yield f'integer_{name}_{index}', averaged(nodes, weights=weights)
+    weights = {'low': np.int64(np.iinfo(np.int64).min), 'minus': np.int64(-1)}
+    nodes = 'd = Div(low, minus) f = Cast <to = 1> (d)'
+    yield 'integer_overflow_constant', added(nodes, weights=weights)
 
 
 def memory() -> Iterator[tuple[str, object]]:
@@ -95,97 +74,65 @@ def memory() -> Iterator[tuple[str, object]]:
     for exponent in (31, 33, 36, 40, 50, 62):
         count = 2**exponent
         shape = np.array([count], np.int64)
-        yield (
-            f'constant_of_shape_{exponent}',
-            added(
-                node('ConstantOfShape', ['n'], ['big']), mean('big', 'mean'), weights={'n': shape}
+        for name, ends, nodes, weights in (
+            (
+                'constant_of_shape',
+                added,
+                'big = ConstantOfShape(n) mean = ReduceMean <keepdims = 0> (big)',
+                {'n': shape},
             ),
-        )
-        yield (
-            f'expand_{exponent}',
-            averaged(
-                mean(target='s'),
-                node('Expand', ['s', 'n'], ['big']),
-                node('Sqrt', ['big'], ['root']),
-                weights={'n': shape},
+            ('expand', averaged, f'{MEAN} big = Expand(s, n) root = Sqrt(big)', {'n': shape}),
+            (
+                'range',
+                added,
+                'big = Range(zero, n, one) f = Cast <to = 1> (big)'
+                ' mean = ReduceMean <keepdims = 0> (f)',
+                {'zero': np.int64(0), 'n': np.int64(count), 'one': np.int64(1)},
             ),
-        )
-        yield (
-            f'range_{exponent}',
-            added(
-                node('Range', ['zero', 'n', 'one'], ['big']),
-                node('Cast', ['big'], ['f'], to=FLOAT),
-                mean('f', 'mean'),
-                weights={'zero': np.int64(0), 'n': np.int64(count), 'one': np.int64(1)},
+            (
+                'tile',
+                averaged,
+                's = ReduceMean <keepdims = 1> (images) big = Tile(s, n4) r = Relu(big)',
+                {'n4': np.array([1, 1, 1, count], np.int64)},
             ),
-        )
-        yield (
-            f'tile_{exponent}',
-            averaged(
-                mean(target='s', keepdims=1),
-                node('Tile', ['s', 'n4'], ['big']),
-                node('Relu', ['big'], ['r']),
-                weights={'n4': np.array([1, 1, 1, count], np.int64)},
+            (
+                'pad',
+                averaged,
+                'big = Pad(images, p) r = Relu(big)',
+                {'p': np.array([0, 0, 0, 0, 0, 0, 0, count], np.int64)},
             ),
-        )
-        yield (
-            f'pad_{exponent}',
-            averaged(
-                node('Pad', ['images', 'p'], ['big']),
-                node('Relu', ['big'], ['r']),
-                weights={'p': np.array([0, 0, 0, 0, 0, 0, 0, count], np.int64)},
-            ),
-        )
+        ):
+            yield f'{name}_{exponent}', ends(nodes, weights=weights)
     for doublings in (26, 30, 34):
-        nodes = [node('Constant', [], ['t0'], value=helper.make_tensor('v', FLOAT, [4], [1] * 4))]
-        nodes += [
-            node('Concat', [f't{i}', f't{i}'], [f't{i + 1}'], axis=0) for i in range(doublings)
-        ]
-        yield f'concat_folded_{doublings}', added(*nodes, mean(f't{doublings}', 'mean'))
+        nodes = [f't{i + 1} = Concat <axis = 0> (t{i}, t{i})' for i in range(doublings)]
+        yield (
+            f'concat_folded_{doublings}',
+            added(
+                't0 = Constant <value = float[4] v {1, 1, 1, 1}> ()',
+                *nodes,
+                f'mean = ReduceMean <keepdims = 0> (t{doublings})',
+            ),
+        )
         yield (
             f'concat_run_{doublings}',
             headed(
-                node('Reshape', ['images', 'flat'], ['t0']),
-                *(
-                    node('Concat', [f't{i}', f't{i}'], [f't{i + 1}'], axis=0)
-                    for i in range(doublings)
-                ),
-                mean(f't{doublings}'),
+                't0 = Reshape(images, flat)',
+                *nodes,
+                f'sum = ReduceMean <keepdims = 0> (t{doublings})',
                 weights={'flat': np.array([-1], np.int64)},
             ),
         )
     for size in (10**4, 10**5, 10**9):
-        yield (
-            f'resize_{size}',
-            averaged(
-                node('Resize', ['images', '', '', 'sizes'], ['big']),
-                weights={'sizes': np.array([1, 3, size, size], np.int64)},
-            ),
-        )
-        yield (
-            f'matmul_{size}',
-            averaged(
-                node('ConstantOfShape', ['n'], ['a']),
-                node('ConstantOfShape', ['m'], ['b']),
-                mean(target='s'),
-                node('Add', ['a', 's'], ['as']),
-                node('MatMul', ['as', 'b'], ['c']),
-                weights={'n': np.array([size, 2], np.int64), 'm': np.array([2, size], np.int64)},
-            ),
-        )
+        sizes = {'sizes': np.array([1, 3, size, size], np.int64)}
+        yield f'resize_{size}', averaged('big = Resize(images, , , sizes)', weights=sizes)
+        nodes = 'a = ConstantOfShape(n) b = ConstantOfShape(m)'
+        nodes += f' {MEAN} as = Add(a, s) c = MatMul(as, b)'
+        shapes = {'n': np.array([size, 2], np.int64), 'm': np.array([2, size], np.int64)}
+        yield f'matmul_{size}', averaged(nodes, weights=shapes)
     for size in (10**5, 10**8):
-        yield (
-            f'onehot_{size}',
-            averaged(
-                node('Cast', ['images'], ['i'], to=INT64),
-                node('OneHot', ['i', 'depth', 'values'], ['big']),
-                weights={'depth': np.int64(size), 'values': np.float32([0, 1])},
-            ),
-        )
-        yield (
-            f'conv_transpose_{size}',
-            averaged(
-                node('ConvTranspose', ['images', 'w'], ['big'], strides=[size, size]),
-                weights={'w': np.ones((3, 1, 2, 2), np.float32)},
-            ),
-        )
+        nodes = 'i = Cast <to = 7> (images) big = OneHot(i, depth, values)'
+        weights = {'depth': np.int64(size), 'values': np.float32([0, 1])}
+        yield f'onehot_{size}', averaged(nodes, weights=weights)
+        nodes = f'big = ConvTranspose <strides = [{size}, {size}]> (images, w)'
+        weights = {'w': np.ones((3, 1, 2, 2), np.float32)}
+        yield f'conv_transpose_{size}', averaged(nodes, weights=weights)

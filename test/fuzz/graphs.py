@@ -1,13 +1,26 @@
 """Graphs from an image to the output of a detector."""
 
+from collections.abc import Iterable
+
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, helper, numpy_helper, parser
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 
 IMAGE = (1, 3, 64, 64)
 
 HEAD = (1, 7, 84)  # What a YOLOv8 of three classes answers on such an image.
+
+MEAN = 's = ReduceMean <keepdims = 0> (images) '
+
+
+def parsed(nodes: Iterable[NodeProto | str]) -> list[NodeProto]:
+    """Return nodes, of which some are in the text format of ONNX."""
+    found = []
+    for each in nodes:
+        is_text = isinstance(each, str)
+        found += parser.parse_graph(f'g () => () {{ {each} }}').node if is_text else [each]
+    return found
 
 
 def model(
@@ -26,7 +39,7 @@ def model(
 ):
     """Return the ModelProto of a graph from `images` to `output0`."""
     graph = helper.make_graph(
-        nodes,
+        parsed(nodes),
         'hostile',
         [helper.make_tensor_value_info('images', kind, image), *more_inputs],
         [helper.make_tensor_value_info('output0', FLOAT, head)],
@@ -51,8 +64,7 @@ def model(
     return made
 
 
-def node(op, inputs, outputs, **attributes):
-    return helper.make_node(op, inputs, outputs, **attributes)
+node = helper.make_node
 
 
 def headed(*nodes, weights=None, **others):
@@ -63,20 +75,17 @@ def headed(*nodes, weights=None, **others):
     return model([*nodes, to_head], weights=weights, **others)
 
 
-def mean(source='images', target='sum', **attributes):
-    return node('ReduceMean', [source], [target], **{'keepdims': 0, **attributes})
-
-
 def averaged(*nodes, **others):
     """Return the model of the mean of the last node's output, or of the image, over a head."""
-    return headed(*nodes, mean(nodes[-1].output[0] if nodes else 'images'), **others)
+    nodes = parsed(nodes)
+    last = nodes[-1].output[0] if nodes else 'images'
+    return headed(*nodes, node('ReduceMean', [last], ['sum'], keepdims=0), **others)
 
 
 def added(*nodes, **others):
     """Return the model of the image's mean plus the last node's output, over a head."""
-    return headed(
-        *nodes, mean(target='s'), node('Add', ['s', nodes[-1].output[0]], ['sum']), **others
-    )
+    nodes = parsed(nodes)
+    return headed(*nodes, MEAN, f'sum = Add(s, {nodes[-1].output[0]})', **others)
 
 
 def detector(**changes):
@@ -88,7 +97,6 @@ def detector(**changes):
         'pads': [1, 1, 1, 1],
         'group': 1,
         'dilations': [1, 1],
+        **changes,
     }
-    conv.update(changes)
-    conv = {name: value for name, value in conv.items() if value is not None}
     return averaged(node('Conv', ['images', 'w'], ['c'], **conv), weights=weights)

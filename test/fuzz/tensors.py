@@ -5,7 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 from onnx import TensorProto, helper
 
-from fuzz.graphs import FLOAT, INT64, averaged, detector, headed, mean, node
+from fuzz.graphs import FLOAT, INT64, MEAN, averaged, detector, headed, node
+
+ADDED = f'{MEAN} a = Add(s, w)'
 
 
 def shapes() -> Iterator[tuple[str, object]]:
@@ -61,20 +63,12 @@ def shapes() -> Iterator[tuple[str, object]]:
     ):
         yield f'head_{index}', averaged(head=head)
         real = [size if isinstance(size, int) and size < 10**5 else 5 for size in head]
-        yield (
-            f'head_real_{index}',
-            averaged(head=head, weights={'head_shape': np.array(real, np.int64)}),
-        )
+        weights = {'head_shape': np.array(real, np.int64)}
+        yield f'head_real_{index}', averaged(head=head, weights=weights)
     for index, value in enumerate((np.nan, np.inf, -np.inf, 1e38, -1.0)):
-        yield (
-            f'answer_{index}',
-            headed(
-                mean(target='m'),
-                node('Mul', ['m', 'z'], ['zero']),
-                node('Add', ['zero', 'v'], ['sum']),
-                weights={'z': np.float32(0), 'v': np.float32(value)},
-            ),
-        )
+        nodes = 'm = ReduceMean <keepdims = 0> (images) zero = Mul(m, z) sum = Add(zero, v)'
+        weights = {'z': np.float32(0), 'v': np.float32(value)}
+        yield f'answer_{index}', headed(nodes, weights=weights)
     dynamic = (1, 3, 'h', 'w')
     for index, imgsz in enumerate(
         (
@@ -134,14 +128,7 @@ def damaged_tensors() -> Iterator[tuple[str, object]]:
     """Give weights whose bytes, type and shape contradict each other."""
 
     def tensor(**fields):
-        made = TensorProto(name='w', data_type=FLOAT)
-        made.dims.extend(fields.pop('dims', [1]))
-        for name, value in fields.items():
-            if isinstance(value, list):
-                getattr(made, name).extend(value)
-            else:
-                setattr(made, name, value)
-        return made
+        return TensorProto(**{'name': 'w', 'data_type': FLOAT, 'dims': [1], **fields})
 
     cases = {
         'short_raw': {'raw_data': b'\0\0'},
@@ -171,20 +158,8 @@ def damaged_tensors() -> Iterator[tuple[str, object]]:
     }
     for name, fields in cases.items():
         weights = tensor(**fields)
-        yield (
-            f'tensor_{name}',
-            averaged(mean(target='s'), node('Add', ['s', 'w'], ['a']), more_weights=[weights]),
-        )
-        constant = TensorProto()
-        constant.CopyFrom(weights)
-        yield (
-            f'constant_{name}',
-            averaged(
-                node('Constant', [], ['w'], value=constant),
-                mean(target='s'),
-                node('Add', ['s', 'w'], ['a']),
-            ),
-        )
+        yield f'tensor_{name}', averaged(ADDED, more_weights=[weights])
+        yield f'constant_{name}', averaged(node('Constant', [], ['w'], value=weights), ADDED)
     for index, (location, offset, length) in enumerate(
         (
             ('/etc/passwd', 0, 4),
@@ -204,10 +179,7 @@ def damaged_tensors() -> Iterator[tuple[str, object]]:
         outside = tensor(data_location=TensorProto.EXTERNAL)
         for key, value in (('location', location), ('offset', offset), ('length', length)):
             outside.external_data.add(key=key, value=str(value))
-        yield (
-            f'external_{index}',
-            averaged(mean(target='s'), node('Add', ['s', 'w'], ['a']), more_weights=[outside]),
-        )
+        yield f'external_{index}', averaged(ADDED, more_weights=[outside])
 
 
 def versions() -> Iterator[tuple[str, object]]:
