@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from trt_ros.runtime.cpu.checked_runner import PassedChecks
 
@@ -68,7 +68,7 @@ def save_network(
         'net',
         infos(inputs),
         infos(outputs),
-        [onnx.numpy_helper.from_array(value, name) for name, value in (constants or {}).items()],
+        [numpy_helper.from_array(value, name) for name, value in (constants or {}).items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)
     helper.set_model_props(model, dict(metadata or {}))
@@ -77,20 +77,32 @@ def save_network(
     return str(path)
 
 
-def save_text(
-    path: Path,
+def parse_network(
     graph: str,
     *,
-    constants: Mapping[str, np.ndarray] | None = None,
+    constants: Mapping[str, Any] | None = None,
     metadata: Mapping[str, str] | None = None,
-) -> Path:
-    """Write a network in the text format of ONNX, as in '(float[2] x) => ..'; return its path."""
-    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]>\nnetwork {graph}')
-    model.graph.initializer.extend(
-        onnx.numpy_helper.from_array(value, name) for name, value in (constants or {}).items()
-    )
+    opset: int = 17,
+    ir_version: int = 8,
+) -> onnx.ModelProto:
+    """
+    Return a network in the text format of ONNX, as in '(float[2] x) => (..) { .. }'.
+
+    :param constants: beside those of the text; float64 becomes float32.
+    """
+    head = f'<ir_version: {ir_version}, opset_import: ["": {opset}]>'
+    model = onnx.parser.parse_model(f'{head}\nnetwork {graph}')
+    for name, value in (constants or {}).items():
+        array = np.asarray(value)
+        array = array.astype(np.float32) if array.dtype == np.float64 else array
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
     helper.set_model_props(model, dict(metadata or {}))
-    save(model, path)
+    return model
+
+
+def save_text(path: Path, graph: str, **others: Any) -> Path:
+    """Write a network in the text format of ONNX, see parse_network; return its path."""
+    save(parse_network(graph, **others), path)
     return path
 
 

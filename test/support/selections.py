@@ -3,12 +3,9 @@
 from pathlib import Path
 
 import numpy as np
-import onnx
-from onnx import parser
 
-from support.save_network import save
+from support.save_network import save_text
 
-HEADER = '<ir_version: 9, opset_import: ["" : 18]>'
 CONV = 'c = Conv<kernel_shape=[1,1]>(x, w)  m = Greater(c, half)'
 NETWORKS = {  # Body, outputs.
     'indices': (f'{CONV}  where = NonZero(m)', 'int64[4,n] where'),
@@ -36,13 +33,8 @@ NETWORKS = {  # Body, outputs.
 
 def write(path: Path, name: str) -> Path:
     body, outputs = NETWORKS[name]
-    text = (
-        f'<ir_version: 9, opset_import: ["" : 18]> g (float[1,3,8,8] x) => ({outputs}) {{{body}}}'
-    )
-    model = parser.parse_model(text)
-    rng = np.random.default_rng(1)
     constants = {
-        'w': rng.normal(size=(4, 3, 1, 1)).astype(np.float32),
+        'w': np.random.default_rng(1).normal(size=(4, 3, 1, 1)),
         'half': np.float32(0.5),
         'half1': np.float32([0.5]),
         'minus': np.int64([-1]),
@@ -54,8 +46,5 @@ def write(path: Path, name: str) -> Path:
         'axis2': np.int64([2]),
         'ten': np.int64([10]),
     }
-    for key, value in constants.items():
-        model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(value), key))
-    onnx.helper.set_model_props(model, {'names': 'of classes'})
-    save(model, path)
-    return path
+    text = f'(float[1,3,8,8] x) => ({outputs}) {{ {body} }}'
+    return save_text(path, text, constants=constants, metadata={'names': 'of classes'}, opset=18)

@@ -15,16 +15,15 @@ import weakref
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
 import pytest
 
+from support.save_network import parse_network
 from trt_ros.cuda import calls
 from trt_ros.driver import GpuInfo, nvidia_driver
 from trt_ros.engine.cache import EngineCache
 from trt_ros.engine.options import BuildOptions
 from trt_ros.trt import LIBRARIES, Library, installed, library_version, load_trt
 
-FLOAT = TensorProto.FLOAT
 L4 = GpuInfo(0, 'NVIDIA L4', (8, 9), 58, 24 << 30, False, 'GPU-1', '0000:01:00.0')
 
 
@@ -34,78 +33,45 @@ class Models:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def save(
-        self,
-        nodes,
-        inputs,
-        outputs,
-        *,
-        weights=None,
-        name='model',
-        opset=17,
-        kind=FLOAT,
-        metadata=None,
-        **others,
-    ) -> Path:
-        """Write a graph; inputs and outputs are {name: shape}, of `kind` unless in `others`."""
-        graph = helper.make_graph(
-            nodes,
-            name,
-            [
-                helper.make_tensor_value_info(key, others.get(key, kind), shape)
-                for key, shape in inputs.items()
-            ],
-            [
-                helper.make_tensor_value_info(key, others.get(key, kind), shape)
-                for key, shape in outputs.items()
-            ],
-            [numpy_helper.from_array(value, key) for key, value in (weights or {}).items()],
-        )
-        model = helper.make_model(
-            graph,
-            opset_imports=[helper.make_opsetid('', opset)],
-            ir_version=8,
-            producer_name='test',
-        )
-        helper.set_model_props(model, metadata or {})
+    def save(self, graph: str, *, name='network', **others) -> Path:
+        """Write a graph in the text format of ONNX, see parse_network; return its path."""
+        model = parse_network(graph, **others)
+        model.producer_name = 'test'
         path = self.folder / f'{name}.onnx'
         onnx.save(model, str(path))
         return path
 
     def one(
-        self, op, *, shape=(1, 4), kind=FLOAT, out=None, weights=None, name=None, **attributes
+        self, op: str, *, shape=(1, 4), kind='float', out=None, name=None, **constants
     ) -> Path:
-        """Write a model of one node: x, and the weights, in; y out."""
-        node = helper.make_node(op, ['x', *(weights or {})], ['y'], name=f'the_{op}', **attributes)
+        """Write a model of one node, maybe with attributes: x, and the constants, in; y out."""
+        x, y = (','.join(map(str, each)) for each in (shape, out or shape))
+        kind_name = op.split()[0]
+        inputs = ', '.join(['x', *constants])
         return self.save(
-            [node], {'x': shape}, {'y': out or shape}, weights=weights, kind=kind, name=name or op
+            f'({kind}[{x}] x) => ({kind}[{y}] y) {{ [the_{kind_name}] y = {op} ({inputs}) }}',
+            constants=constants,
+            name=name or kind_name,
         )
 
-    def conv(
-        self, *, size=(32, 32), batch=1, name='conv', layers=2, metadata=None, opset=17, seed=0
-    ) -> Path:
+    def conv(self, *, size=(32, 32), batch=1, name='conv', layers=2, seed=0, **others) -> Path:
         """Write convolutions, then boxes-like arithmetic behind them."""
         rng = np.random.default_rng(seed)
-        nodes, weights, last, channels = [], {}, 'x', 3
+        weights, nodes, last = {'scale': [100.0]}, '', 'x'
         for index in range(layers):
-            weights[f'w{index}'] = rng.normal(0, 0.1, (8, channels, 3, 3)).astype(np.float32)
-            nodes += [
-                helper.make_node(
-                    'Conv', [last, f'w{index}'], [f'c{index}'], f'conv_{index}', pads=[1, 1, 1, 1]
-                ),
-                helper.make_node('Relu', [f'c{index}'], [f'r{index}'], f'relu_{index}'),
-            ]
-            last, channels = f'r{index}', 8
-        weights['scale'] = np.float32([100.0])
-        nodes.append(helper.make_node('Mul', [last, 'scale'], ['y'], 'to_pixels'))
+            channels = 8 if index else 3
+            weights[f'w{index}'] = rng.normal(0, 0.1, (8, channels, 3, 3))
+            nodes += f"""
+                [conv_{index}] c{index} = Conv <pads = [1, 1, 1, 1]> ({last}, w{index})
+                [relu_{index}] r{index} = Relu (c{index})"""
+            last = f'r{index}'
+        shape = ','.join(map(str, size))
         return self.save(
-            nodes,
-            {'x': [batch, 3, *size]},
-            {'y': [batch, 8, *size]},
-            weights=weights,
+            f"""(float[{batch},3,{shape}] x) => (float[{batch},8,{shape}] y)
+                {{ {nodes} [to_pixels] y = Mul ({last}, scale) }}""",
+            constants=weights,
             name=name,
-            metadata=metadata,
-            opset=opset,
+            **others,
         )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
+from support.save_network import parse_network
 from trt_ros.cli import main
 from trt_ros.engine.download import local_model
 from trt_ros.errors import ModelError, ParameterError
@@ -152,19 +153,11 @@ def test_a_page_of_the_hub_is_the_model_that_it_shows(server, get):
 
 def test_external_data_is_downloaded_with_its_model(server, get, tmp_path):
     weight = np.arange(64, dtype=np.float32)
-    node = onnx.helper.make_node('Add', ['x', 'w'], ['y'])
-    value = partial(onnx.helper.make_tensor_value_info, elem_type=1, shape=[64])
-    graph = onnx.helper.make_graph(
-        [node], 'net', [value('x')], [value('y')], [onnx.numpy_helper.from_array(weight, 'w')]
+    model = parse_network(
+        '(float[64] x) => (float[64] y) { y = Add(x, w) }', constants={'w': weight}
     )
-    path = tmp_path / 'model.onnx'
-    onnx.save(
-        onnx.helper.make_model(graph),
-        path,
-        save_as_external_data=True,
-        location='model.onnx_data',
-        size_threshold=0,
-    )
+    external = {'save_as_external_data': True, 'location': 'model.onnx_data', 'size_threshold': 0}
+    onnx.save(model, tmp_path / 'model.onnx', **external)
     for name in ('model.onnx', 'model.onnx_data'):
         server.files[f'onnx/{name}'] = (tmp_path / name).read_bytes()
     assert onnx.load(get(NAME)).graph.initializer[0].raw_data == weight.tobytes()

@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 import pytest
 
+from support.save_network import parse_network
 from trt_ros.demo import MODEL
 from trt_ros.engine.builder.onnx_nodes import to_quantizing_opset
 from trt_ros.errors import ModelError, ParameterError
@@ -154,27 +155,17 @@ def test_weights_of_constants_and_shared_ones_are_found(residual_model, kind):
 
 
 @pytest.mark.parametrize(
-    ('op', 'shape', 'attributes', 'axis'),
-    [('MatMul', (16, 5), {}, 1), ('Gemm', (16, 5), {}, 1), ('Gemm', (5, 16), {'transB': 1}, 0)],
+    ('op', 'shape', 'axis'),
+    [('MatMul', (16, 5), 1), ('Gemm', (16, 5), 1), ('Gemm <transB = 1>', (5, 16), 0)],
 )
-def test_scales_of_matrix_products_are_per_output_column(op, shape, attributes, axis):
-    from onnx import TensorProto, helper, numpy_helper
-
+def test_scales_of_matrix_products_are_per_output_column(op, shape, axis):
     rng = np.random.default_rng(0)
-    graph = helper.make_graph(
-        [
-            helper.make_node(op, ['x', 'w'], ['y'], 'first', **attributes),
-            helper.make_node('MatMul', ['y', 'v'], ['z'], 'last'),
-        ],
-        'products',
-        [helper.make_tensor_value_info('x', TensorProto.FLOAT, [1, 16])],
-        [helper.make_tensor_value_info('z', TensorProto.FLOAT, [1, 2])],
-        [
-            numpy_helper.from_array(rng.normal(size=shape).astype(np.float32), 'w'),
-            numpy_helper.from_array(rng.normal(size=(5, 2)).astype(np.float32), 'v'),
-        ],
+    model = parse_network(
+        f"""(float[1,16] x) => (float[1,2] z)
+        {{ [first] y = {op} (x, w) [last] z = MatMul(y, v) }}""",
+        constants={'w': rng.normal(size=shape), 'v': rng.normal(size=(5, 2))},
+        opset=19,
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 19)])
     network = QuantNetwork(model)
     found = Insertion(network, INT8).run(network.layers, {'x': 1.0})
     onnx.checker.check_model(found, full_check=True)
@@ -236,36 +227,23 @@ def test_float16_weights_are_refused(residual_model):
         QuantNetwork(model)
 
 
-def fp8_layers(weight_shape, op='Conv', **attributes):
+def fp8_layers(shape, op='Conv', attributes=''):
     """Return the names of the layers chosen for fp8, and the reason of the first layer."""
-    helper, rng = onnx.helper, np.random.default_rng(0)
-    channels = weight_shape[0] if op == 'ConvTranspose' else weight_shape[1]
-    outputs = weight_shape[1] if op == 'ConvTranspose' else weight_shape[0]
-    channels *= attributes.get('group', 1)
-    product = op == 'MatMul'
-    weights = {
-        'w': rng.normal(size=weight_shape),
-        'v': rng.normal(size=(64, outputs, 1, 1)),
-        'h': rng.normal(size=(2, 64, 1, 1)),
-    }
-    if product:
-        weights |= {'v': rng.normal(size=(weight_shape[1], 64)), 'h': rng.normal(size=(64, 2))}
-    kind = 'MatMul' if product else 'Conv'
-    graph = helper.make_graph(
-        [
-            helper.make_node(op, ['x', 'w'], ['y'], 'first', **attributes),
-            helper.make_node(kind, ['y', 'v'], ['z'], 'second'),
-            helper.make_node(kind, ['z', 'h'], ['found'], 'head'),
-        ],
-        'fp8',
-        [helper.make_tensor_value_info('x', onnx.TensorProto.FLOAT, [1, channels, 32, 32])],
-        [helper.make_tensor_value_info('found', onnx.TensorProto.FLOAT, None)],
-        [
-            onnx.numpy_helper.from_array(values.astype(np.float32), name)
-            for name, values in weights.items()
-        ],
+    rng = np.random.default_rng(0)
+    outputs = shape[op in ('ConvTranspose', 'MatMul')]
+    kind = 'MatMul' if op == 'MatMul' else 'Conv'
+    shapes = {'w': shape, 'v': (64, outputs, 1, 1), 'h': (2, 64, 1, 1)}
+    if kind == 'MatMul':
+        shapes |= {'v': (outputs, 64), 'h': (64, 2)}
+    model = parse_network(
+        f"""(float[1,c,32,32] x) => (float[] found) {{
+            [first] y = {op} {attributes} (x, w)
+            [second] z = {kind} (y, v)
+            [head] found = {kind} (z, h)
+        }}""",
+        constants={name: rng.normal(size=each) for name, each in shapes.items()},
+        opset=19,
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 19)])
     network = QuantNetwork(model, (), 'fp8')
     assert 'first' in {layer.name for layer in QuantNetwork(model).layers}  # To int8.
     return [layer.name for layer in network.layers], network.left_out.get('first', '')
@@ -274,17 +252,17 @@ def fp8_layers(weight_shape, op='Conv', **attributes):
 @pytest.mark.parametrize(
     ('shape', 'op', 'attributes', 'reason'),
     [
-        ((32, 3, 3, 3), 'Conv', {}, 'multiples of 16 channels, at least 32, not 32 and 3'),
-        ((32, 16, 3, 3), 'Conv', {}, 'not 32 and 16'),
-        ((32, 40, 3, 3), 'Conv', {}, 'not 32 and 40'),
-        ((32, 1, 3, 3), 'Conv', {'group': 32}, 'no grouped convolutions'),
-        ((32, 32, 7, 7), 'Conv', {}, 'no kernels of more than 32 elements'),
-        ((32, 32, 2, 2), 'ConvTranspose', {}, 'no transposed convolutions'),
-        ((24, 32), 'MatMul', {}, 'not 24 and 32'),
+        ((32, 3, 3, 3), 'Conv', '', 'multiples of 16 channels, at least 32, not 32 and 3'),
+        ((32, 16, 3, 3), 'Conv', '', 'not 32 and 16'),
+        ((32, 40, 3, 3), 'Conv', '', 'not 32 and 40'),
+        ((32, 1, 3, 3), 'Conv', '<group = 32>', 'no grouped convolutions'),
+        ((32, 32, 7, 7), 'Conv', '', 'no kernels of more than 32 elements'),
+        ((32, 32, 2, 2), 'ConvTranspose', '', 'no transposed convolutions'),
+        ((24, 32), 'MatMul', '', 'not 24 and 32'),
     ],
 )
 def test_layers_without_fp8_kernel_stay_in_float(shape, op, attributes, reason):
-    layers, found = fp8_layers(shape, op, **attributes)
+    layers, found = fp8_layers(shape, op, attributes)
     assert 'first' not in layers
     assert reason in found
 

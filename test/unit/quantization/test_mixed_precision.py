@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
+from support.save_network import parse_network
 from trt_ros.cli import main
 from trt_ros.engine.builder.onnx_nodes import to_quantizing_opset
 from trt_ros.engine.builder.onnx_precision import lower
@@ -14,9 +15,7 @@ from trt_ros.quantization.search import Insertion
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.trt import installed
 
-GRAPH = """
-<ir_version: 9, opset_import: ["": 17]>
-network (float[1, 3, 8, 8] images) => (float[1, 4, 8, 8] scores) {
+GRAPH = """(float[1, 3, 8, 8] images) => (float[1, 4, 8, 8] scores) {
     [first] a = Conv<pads = [1, 1, 1, 1]>(images, w0, b0)
     [relu] r = Relu(a)
     [second] c = Conv<pads = [1, 1, 1, 1]>(r, w1, b1)
@@ -48,23 +47,17 @@ RANGES = dict.fromkeys(('images', 'r', 'm', 't', 'i'), 4.0)
 def quantized(request, tmp_path):
     """Write the network with all but its last convolution quantized; return it and its path."""
     rng = np.random.default_rng(0)
-    model = onnx.parser.parse_model(GRAPH)
     shapes = [(8, 3, 3, 3), (8, 8, 3, 3), (8, 8, 3, 3), (8, 8), (8, 8), (8, 16, 1, 1)]
     tensors = {
         **{f'w{index}': rng.normal(0, 0.3, shape) for index, shape in enumerate(shapes)},
         'w6': rng.normal(0, 0.3, (4, 8, 1, 1)),
         **{f'b{index}': rng.normal(0, 0.3, 8) for index in range(3)},
         'b6': np.zeros(4),
-        'sizes': np.array([1, 1, 2, 2]),
+        'rows': np.array([1, 64, 8]),
+        'plane': np.array([1, 8, 8, 8]),
+        'sizes': np.float32([1, 1, 2, 2]),
     }
-    for name, values in tensors.items():
-        model.graph.initializer.append(
-            onnx.numpy_helper.from_array(values.astype(np.float32), name)
-        )
-    for name, values in (('rows', [1, 64, 8]), ('plane', [1, 8, 8, 8])):
-        model.graph.initializer.append(
-            onnx.numpy_helper.from_array(np.array(values, np.int64), name)
-        )
+    model = parse_network(GRAPH, constants=tensors, ir_version=9)
     network = QuantNetwork(to_quantizing_opset(model, request.param))
     assert len(network.layers) == 6
     found = Insertion(network, FORMATS[request.param]).run(network.layers, RANGES)

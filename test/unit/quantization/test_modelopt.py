@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
+from support.save_network import parse_network
 from trt_ros.cli import main
 from trt_ros.demo import MODEL
 from trt_ros.engine.builder.onnx_nodes import layers_by_precision
@@ -20,22 +21,22 @@ from trt_ros.quantization.options import METHODS, QuantOptions
 
 
 def mixed_network():
-    model = onnx.parser.parse_model(
-        """<ir_version: 9, opset_import: ["": 17]>
-        network (float[1, 3, 32, 32] images) => (float[1, 10] scores) {
+    rng = np.random.default_rng(0)
+    shapes = [(8, 3, 4, 4), (1800, 256), (256, 256), (256, 10)]
+    return parse_network(
+        """(float[1,3,32,32] images) => (float[1,10] scores) {
             c = Conv <strides = [2, 2]> (images, w0)
             f = Flatten(c)
             a = MatMul(f, w1)
             r = Relu(a)
             b = MatMul(r, w2)
             scores = MatMul(b, w3)
-        }"""
+        }""",
+        constants={
+            f'w{n}': rng.normal(size=shape, scale=np.prod(shape[1:]) ** -0.5)
+            for n, shape in enumerate(shapes)
+        },
     )
-    rng = np.random.default_rng(0)
-    for index, shape in enumerate([(8, 3, 4, 4), (1800, 256), (256, 256), (256, 10)]):
-        weights = rng.normal(size=shape, scale=np.prod(shape[1:]) ** -0.5).astype(np.float32)
-        model.graph.initializer.append(onnx.numpy_helper.from_array(weights, f'w{index}'))
-    return model
 
 
 @pytest.fixture
@@ -115,16 +116,11 @@ def test_picture_that_cannot_be_read_is_left_out(quantize, read, tmp_path):
 
 @pytest.mark.slow
 def test_pictures_that_do_not_fit_are_no_failure_of_modelopt(quantize, read, tmp_path):
-    model = onnx.parser.parse_model(
-        """<ir_version: 9, opset_import: ["": 17]>
-        network (float[1, 4, 16, 16] images) => (float[1, 4, 16, 16] found) {
-            a = Conv(images, w)
-            b = Conv(a, w)
-            found = Conv(b, w)
-        }"""
+    model = parse_network(
+        """(float[1,4,16,16] images) => (float[1,4,16,16] found)
+        { a = Conv(images, w) b = Conv(a, w) found = Conv(b, w) }""",
+        constants={'w': np.eye(4)[..., None, None]},
     )
-    weights = np.eye(4, dtype=np.float32)[..., None, None]
-    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, 'w'))
     onnx.save(model, tmp_path / 'rgba.onnx')
     code, printed = quantize(model=tmp_path / 'rgba.onnx')
     assert code == 1 and not read

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
+from support.save_network import parse_network
 from trt_ros.cli import main
 from trt_ros.demo import MODEL
 from trt_ros.progress import Reporter
@@ -235,25 +236,22 @@ def test_bad_arguments_are_errors_with_remedies(quantize, args, options, message
 
 def of_outputs(shape):
     """Return a network of a convolution and a product, whose output has a shape of 48 values."""
-    model = onnx.parser.parse_model(
-        f"""<ir_version: 9, opset_import: ["": 17]>
-        network (float[1, 3, 16, 16] images) => (float[{', '.join(map(str, shape))}] found) {{
+    rng = np.random.default_rng(0)
+    return parse_network(
+        f"""(float[1,3,16,16] images) => (float[{','.join(map(str, shape))}] found)
+        <int64[2] row = {{1, 32}}> {{
             [conv] a = Conv<strides = [8, 8]>(images, w)
             [relu] b = Relu(a)
             [flat] c = Reshape(b, row)
             [product] d = MatMul(c, v)
             [shaped] found = Reshape(d, shape)
-        }}"""
+        }}""",
+        constants={
+            'w': rng.normal(size=(8, 3, 8, 8)),
+            'v': rng.normal(size=(32, 48)),
+            'shape': np.array(shape),
+        },
     )
-    rng = np.random.default_rng(0)
-    for name, values in (
-        ('w', rng.normal(size=(8, 3, 8, 8)).astype(np.float32)),
-        ('v', rng.normal(size=(32, 48)).astype(np.float32)),
-        ('row', np.array([1, 32])),
-        ('shape', np.array(shape)),
-    ):
-        model.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
-    return model
 
 
 @pytest.mark.parametrize(
@@ -283,9 +281,12 @@ def test_original_that_computes_nan_is_refused(quantize, residual_model, tmp_pat
 
 
 def test_layers_that_cause_infinity_return_to_float(quantize, tmp_path):
-    model = onnx.parser.parse_model(
-        """<ir_version: 9, opset_import: ["": 17]>
-        network (float[1, 3, 16, 16] images) => (float[1, 2, 3, 2, 4] found) {
+    rng = np.random.default_rng(0)
+    weights = rng.uniform(0.5, 1.0, (8, 3, 8, 8))
+    weights[1:] *= 1e-5  # Less than a step of int8.
+    model = parse_network(
+        """(float[1,3,16,16] images) => (float[1,2,3,2,4] found)
+        <int64[2] row = {1, 32}, int64[5] shape = {1, 2, 3, 2, 4}> {
             [first] a = Conv<strides = [8, 8]>(images, w)
             [small] b = Conv(a, one)
             positive = Abs(b)
@@ -293,19 +294,13 @@ def test_layers_that_cause_infinity_return_to_float(quantize, tmp_path):
             c = Reshape(logarithm, row)
             [product] d = MatMul(c, v)
             [shaped] found = Reshape(d, shape)
-        }"""
+        }""",
+        constants={
+            'w': weights,
+            'one': np.eye(8)[..., None, None],
+            'v': rng.normal(size=(32, 48)),
+        },
     )
-    rng = np.random.default_rng(0)
-    weights = rng.uniform(0.5, 1.0, (8, 3, 8, 8)).astype(np.float32)
-    weights[1:] *= 1e-5  # Less than a step of int8.
-    for name, values in (
-        ('w', weights),
-        ('one', np.eye(8, dtype=np.float32)[..., None, None]),
-        ('v', rng.normal(size=(32, 48)).astype(np.float32)),
-        ('row', np.array([1, 32])),
-        ('shape', np.array((1, 2, 3, 2, 4))),
-    ):
-        model.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
     onnx.save(model, tmp_path / 'small.onnx')
     code, printed = quantize('--json', tmp_path / 'report.json')
     assert code == 0, printed.err

@@ -5,10 +5,10 @@ import re
 
 import numpy as np
 import onnx
-from onnx import parser
 import pytest
 
 from support.builds import build_here
+from support.save_network import parse_network
 from trt_ros.cli import main
 from trt_ros.engine.builder.advice import (
     advise_on_layers,
@@ -19,12 +19,11 @@ from trt_ros.engine.builder.layers import EngineLayer, parse_inspector
 
 
 def model(body: str, inputs: str, outputs: str, **weights: tuple[int, ...]) -> onnx.ModelProto:
-    text = f'<ir_version: 9, opset_import: ["" : 19]> g ({inputs}) => ({outputs}) {{ {body} }}'
-    made = parser.parse_model(text)
-    zero, scale = np.int8(0), np.float32(0.1)
-    arrays = {name: np.ones(shape, np.float32) for name, shape in weights.items()}
-    for name, value in {**arrays, 's': scale, 'z': zero}.items():
-        made.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(value), name))
+    made = parse_network(
+        f'({inputs}) => ({outputs}) <float s = {{0.1}}, int8 z = {{0}}> {{ {body} }}',
+        constants={name: np.ones(shape) for name, shape in weights.items()},
+        opset=19,
+    )
     onnx.checker.check_model(made)
     return made
 

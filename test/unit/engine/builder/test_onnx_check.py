@@ -33,7 +33,7 @@ def test_rejects_truncated_model(models):
 
 
 def test_a_model_that_breaks_the_rules_is_refused_with_the_reason(models):
-    path = models.save([helper.make_node('Relu', ['nowhere'], ['y'])], {'x': [1]}, {'y': [1]})
+    path = models.save('(float[1] x) => (float[1] y) { y = Relu(nowhere) }')
     with pytest.raises(ModelError, match=r'is not valid ONNX.*\n.*nowhere'):
         read_onnx(path)
 
@@ -48,15 +48,14 @@ def test_reports_model_newer_than_onnx(models):
 
 
 def test_a_model_without_inputs_is_refused(models):
-    constant = helper.make_node('Constant', [], ['y'], value_floats=[1.0])
     with pytest.raises(ModelError, match='has no inputs'):
-        read_onnx(models.save([constant], {}, {'y': [1]}))
+        read_onnx(models.save('() => (float[1] y) { y = Constant <value_floats = [1.0]> () }'))
 
 
 @pytest.mark.parametrize('kind', ['STRING', 'COMPLEX64', 'COMPLEX128'])
 def test_strings_and_complex_numbers_are_refused(models, kind):
     with pytest.raises(ModelError, match=f'has the unsupported type {kind}'):
-        read_onnx(models.one('Identity', kind=TensorProto.DataType.Value(kind)))
+        read_onnx(models.one('Identity', kind=kind.lower()))
 
 
 def declare(path, **entries):
@@ -73,8 +72,8 @@ def declare(path, **entries):
 
 @pytest.fixture
 def one_weight(models):
-    """A model of one weight of 64 bytes in another file: path and that file."""
-    path = models.one('MatMul', weights={'w': np.ones((4, 4), np.float32)})
+    """Write a model of one weight of 64 bytes in another file; return both paths."""
+    path = models.one('MatMul', w=np.ones((4, 4), np.float32))
     onnx.save(
         onnx.load(path), path, save_as_external_data=True, location='w.data', size_threshold=0
     )
@@ -108,11 +107,9 @@ def test_data_file_with_a_name_too_long_for_the_disk_does_not_exist(one_weight):
 
 
 def test_reports_integers_outside_int32_except_slice_ends(models):
-    large = models.one('Add', kind=TensorProto.INT64, weights={'big': np.int64([2**40] * 4)})
+    large = models.one('Add', kind='int64', big=np.int64([2**40] * 4))
     assert 'big contains 1099511627776, outside INT32' in read_onnx(large)[1].warnings[0]
-    end = models.one(
-        'Add', kind=TensorProto.INT64, name='end', weights={'end': np.int64([2**63 - 1] * 4)}
-    )
+    end = models.one('Add', kind='int64', end=np.int64([2**63 - 1] * 4))
     assert read_onnx(end)[1].warnings == ()
 
 
@@ -134,9 +131,9 @@ def test_an_operator_of_a_plugin_is_a_warning(models):
 
 @pytest.mark.parametrize('count', [3840, 3841])
 def test_a_topk_that_only_the_builder_would_refuse_is_refused_for_rtx(models, count):
-    node = helper.make_node('TopK', ['x', 'k'], ['y', 'i'], 'best')
     path = models.save(
-        [node], {'x': [1, 5000]}, {'y': [1, count]}, weights={'k': np.array([count], np.int64)}
+        f"""(float[1,5000] x) => (float[1,{count}] y) <int64[1] k = {{{count}}}>
+        {{ [best] y, i = TopK(x, k) }}"""
     )
     if count == 3840:
         refuse_unbuildable(path, onnx.load(path))
@@ -146,9 +143,9 @@ def test_a_topk_that_only_the_builder_would_refuse_is_refused_for_rtx(models, co
 
 
 def test_nms_is_refused_for_rtx_with_the_node_and_the_remedy(models):
-    nodes = [helper.make_node('NonMaxSuppression', ['boxes', 'scores'], ['y'], 'suppress')]
     path = models.save(
-        nodes, {'boxes': [1, 9, 4], 'scores': [1, 1, 9]}, {'y': ['n', 3]}, y=TensorProto.INT64
+        """(float[1,9,4] boxes, float[1,1,9] scores) => (int64[n,3] y)
+        { [suppress] y = NonMaxSuppression(boxes, scores) }"""
     )
     model, _ = read_onnx(path)
     with pytest.raises(ModelError, match=r'NonMaxSuppression \(node suppress.*\n.*without NMS'):
@@ -156,11 +153,10 @@ def test_nms_is_refused_for_rtx_with_the_node_and_the_remedy(models):
 
 
 def test_integer_quantization_is_refused_for_rtx_with_the_format_that_builds(models):
-    nodes = [
-        helper.make_node('DynamicQuantizeLinear', ['x'], ['x8', 'x_scale', 'x_zero']),
-        helper.make_node('MatMulInteger', ['x8', 'x8', 'x_zero'], ['y'], 'product'),
-    ]
-    path = models.save(nodes, {'x': [4, 4]}, {'y': [4, 4]}, y=TensorProto.INT32)
+    path = models.save(
+        """(float[4,4] x) => (int32[4,4] y)
+        { x8, scale, zero = DynamicQuantizeLinear(x) y = MatMulInteger(x8, x8, zero) }"""
+    )
     model, _ = read_onnx(path)
     with pytest.raises(
         ModelError, match='does not support the operator DynamicQuantizeLinear'
@@ -170,13 +166,10 @@ def test_integer_quantization_is_refused_for_rtx_with_the_format_that_builds(mod
 
 
 def test_accepts_layers_that_fold_to_constants(models):
-    nodes = [
-        helper.make_node('Shape', ['x'], ['shape']),
-        helper.make_node('NonZero', ['shape'], ['where']),
-        helper.make_node('Cast', ['where'], ['w'], to=TensorProto.FLOAT),
-        helper.make_node('Add', ['x', 'w'], ['y']),
-    ]
-    path = models.save(nodes, {'x': [1, 2]}, {'y': [1, 2]})
+    path = models.save(
+        """(float[1,2] x) => (float[1,2] y)
+        { shape = Shape(x) where = NonZero(shape) w = Cast <to = 1> (where) y = Add(x, w) }"""
+    )
     refuse_unbuildable(path, read_onnx(path)[0])
 
 
@@ -224,16 +217,13 @@ def test_a_negative_place_of_external_data_is_refused(one_weight, entries):
 
 
 def test_external_int4_weights_are_two_values_per_byte(models):
-    node = helper.make_node('DequantizeLinear', ['w', 's'], ['y'])
     path = models.save(
-        [node, helper.make_node('Identity', ['x'], ['z'])],
-        {'x': [1]},
-        {'y': [5], 'z': [1]},
+        """(float[1] x) => (float[5] y, float[1] z) <float s = {1}>
+        { y = DequantizeLinear(w, s) z = Identity(x) }""",
         opset=21,
-        weights={'s': np.float32(1)},
+        ir_version=10,
     )
     model = onnx.load(path)
-    model.ir_version = 10
     model.graph.initializer.insert(
         0, helper.make_tensor('w', TensorProto.INT4, [5], b'\x21\x43\x05', raw=True)
     )

@@ -2,7 +2,7 @@
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto
 import onnxruntime
 import pytest
 
@@ -42,7 +42,7 @@ def worst(found, expected):
 
 
 def test_a_model_without_floats_is_refused(models):
-    path = models.one('Add', kind=TensorProto.INT32, weights={'one': np.int32([1] * 4)})
+    path = models.one('Add', kind='int32', one=np.int32([1] * 4))
     with pytest.raises(ParameterError, match='no float32 to convert'):
         light(path)
 
@@ -70,25 +70,13 @@ def test_inputs_and_outputs_are_lowered_on_request(models):
 
 def test_layers_after_last_convolution_stay_float32(models):
     model = light(models.conv())
-    assert [node.op_type for node in model.graph.node] == [
-        'Cast',
-        'Conv',
-        'Relu',
-        'Conv',
-        'Cast',
-        'Relu',
-        'Mul',
-    ]
+    operators = [node.op_type for node in model.graph.node]
+    assert operators == ['Cast', 'Conv', 'Relu', 'Conv', 'Cast', 'Relu', 'Mul']
 
 
 @pytest.mark.parametrize('precision', LOW)
 def test_weights_are_rounded_to_the_nearest(models, precision):
-    path = models.one(
-        'MatMul',
-        shape=(1, 4),
-        out=(1, 4),
-        weights={'w': np.float32(np.diag([1.0, 1 / 3, -65000.0, 1e-3]))},
-    )
+    path = models.one('MatMul', w=np.float32(np.diag([1.0, 1 / 3, -65000.0, 1e-3])))
     (weight,) = light(path, precision).graph.initializer
     assert weight.data_type == LOW[precision]
     found = np.diag(onnx.numpy_helper.to_array(weight).astype(np.float32))
@@ -97,69 +85,42 @@ def test_weights_are_rounded_to_the_nearest(models, precision):
 
 
 def test_weights_that_fp16_cannot_hold_stay_float32_and_so_does_their_layer(models):
-    path = models.one(
-        'MatMul', shape=(1, 2), out=(1, 2), weights={'w': np.float32([[1e6, 0], [0, 1]])}
-    )
+    path = models.one('MatMul', shape=(1, 2), w=np.float32([[1e6, 0], [0, 1]]))
     with pytest.raises(ParameterError, match='no float32 to convert'):
         light(path)
     assert types(light(path, 'bf16'))['x__bf16'] == TensorProto.BFLOAT16
 
 
-def test_a_layer_norm_written_out_does_not_overflow(models):
-    nodes = [
-        helper.make_node('MatMul', ['x', 'w'], ['a']),
-        helper.make_node('ReduceMean', ['a'], ['mean'], axes=[-1]),
-        helper.make_node('Sub', ['a', 'mean'], ['d']),
-        helper.make_node('Pow', ['d', 'two'], ['d2']),
-        helper.make_node('ReduceMean', ['d2'], ['var'], axes=[-1]),
-        helper.make_node('Sqrt', ['var'], ['std']),
-        helper.make_node('Div', ['d', 'std'], ['n']),
-        helper.make_node('MatMul', ['n', 'v'], ['y']),
-    ]
+LAYER_NORM = """(float[1,8,16] x) => (float[1,8,16] y) <float two = {2}> {
+    a = MatMul(x, w0) mean = ReduceMean <axes = [-1]> (a) d = Sub(a, mean) d2 = Pow(d, two)
+    var = ReduceMean <axes = [-1]> (d2) std = Sqrt(var) n = Div(d, std) y = MatMul(n, w1)
+}"""
+ATTENTION = """(float[1,n,16] x) => (float[1,n,16] y) {
+    q = MatMul(x, w0) k = MatMul(x, w1) v = MatMul(x, w2) kt = Transpose <perm = [0, 2, 1]> (k)
+    s = MatMul(q, kt) p = Softmax <axis = -1> (s) y = MatMul(p, v)
+}"""
+
+
+@pytest.mark.parametrize(
+    ('graph', 'scale'),
+    [
+        (LAYER_NORM, 1500),  # Squares reach 1e6, far beyond fp16.
+        (ATTENTION, 1),
+    ],
+)
+def test_layers_written_out_do_not_overflow(models, graph, scale):
     rng = np.random.default_rng(3)
-    path = models.save(
-        nodes,
-        {'x': [1, 8, 16]},
-        {'y': [1, 8, 16]},
-        weights={
-            'w': rng.normal(0, 1, (16, 16)).astype(np.float32),
-            'two': np.float32(2),
-            'v': rng.normal(0, 1, (16, 16)).astype(np.float32),
-        },
-    )
-    x = image(1, 8, 16) * 500  # Squares reach 1e6, far beyond fp16.
-    assert worst(run(light(path), x=x), run(onnx.load(path), x=x)) < 5e-3
-
-
-def test_attention_from_primitives_keeps_outputs(models):
-    nodes = [helper.make_node('MatMul', ['x', f'w{n}'], [n]) for n in 'qkv']
-    nodes += [
-        helper.make_node('Transpose', ['k'], ['kt'], perm=[0, 2, 1]),
-        helper.make_node('MatMul', ['q', 'kt'], ['s']),
-        helper.make_node('Softmax', ['s'], ['p'], axis=-1),
-        helper.make_node('MatMul', ['p', 'v'], ['y']),
-    ]
-    rng = np.random.default_rng(4)
-    path = models.save(
-        nodes,
-        {'x': [1, 'n', 32]},
-        {'y': [1, 'n', 32]},
-        weights={f'w{n}': rng.normal(0, 0.2, (32, 32)).astype(np.float32) for n in 'qkv'},
-    )
-    x = image(1, 20, 32)
+    weights = {f'w{n}': rng.normal(0, 0.3, (16, 16)) for n in range(3)}
+    path = models.save(graph, constants=weights)
+    x = image(1, 8, 16) * scale
     assert worst(run(light(path), x=x), run(onnx.load(path), x=x)) < 5e-3
 
 
 def test_the_scales_of_a_resize_stay_float32(models):
-    nodes = [
-        helper.make_node('Resize', ['x', '', 'scales'], ['r'], mode='linear'),
-        helper.make_node('Conv', ['r', 'w'], ['y']),
-    ]
     path = models.save(
-        nodes,
-        {'x': [1, 1, 4, 4]},
-        {'y': [1, 1, 8, 8]},
-        weights={'scales': np.float32([1, 1, 2, 2]), 'w': np.float32([[[[3]]]])},
+        """(float[1,1,4,4] x) => (float[1,1,8,8] y)
+        <float[4] scales = {1, 1, 2, 2}, float[1,1,1,1] w = {3}>
+        { r = Resize <mode = "linear"> (x, , scales) y = Conv(r, w) }"""
     )
     model = light(path)
     assert 'scales' in {one.name for one in model.graph.initializer}
@@ -168,52 +129,25 @@ def test_the_scales_of_a_resize_stay_float32(models):
 
 def test_indices_computed_in_floats_stay_exact(models):
     """A position above 2048 has no exact fp16."""
-    nodes = [
-        helper.make_node('Cast', ['i'], ['f'], to=TensorProto.FLOAT),
-        helper.make_node('Mul', ['f', 'one'], ['g']),
-        helper.make_node('Add', ['x', 'g'], ['s']),
-        helper.make_node('MatMul', ['s', 'w'], ['y']),
-    ]
     path = models.save(
-        nodes,
-        {'x': [1, 2], 'i': [1, 2]},
-        {'y': [1, 2]},
-        i=TensorProto.INT64,
-        weights={'one': np.float32([1]), 'w': np.eye(2, dtype=np.float32)},
+        """(float[1,2] x, int64[1,2] i) => (float[1,2] y)
+        <float[1] one = {1}, float[2,2] w = {1, 0, 0, 1}>
+        { f = Cast <to = 1> (i) g = Mul(f, one) s = Add(x, g) y = MatMul(s, w) }"""
     )
     found = types(light(path))
-    assert (found['f'], found['g'], found['s__fp16']) == (
-        TensorProto.FLOAT,
-        TensorProto.FLOAT,
-        TensorProto.FLOAT16,
-    )
+    assert found['f'] == found['g'] == TensorProto.FLOAT
+    assert found['s__fp16'] == TensorProto.FLOAT16
 
 
 def test_a_branch_inside_an_if_keeps_its_types(models):
-    then, other = (
-        helper.make_graph(
-            [helper.make_node('Mul', ['a', factor], [f'{factor}_out'])],
-            factor,
-            [],
-            [helper.make_tensor_value_info(f'{factor}_out', TensorProto.FLOAT, [1, 2])],
-        )
-        for factor in ('two', 'three')
-    )
-    nodes = [
-        helper.make_node('MatMul', ['x', 'w'], ['a']),
-        helper.make_node('If', ['c'], ['b'], then_branch=then, else_branch=other),
-        helper.make_node('MatMul', ['b', 'w'], ['y']),
-    ]
     path = models.save(
-        nodes,
-        {'x': [1, 2], 'c': []},
-        {'y': [1, 2]},
-        c=TensorProto.BOOL,
-        weights={
-            'w': np.float32([[1, 2], [3, 4]]),
-            'two': np.float32([2]),
-            'three': np.float32([3]),
-        },
+        """(float[1,2] x, bool c) => (float[1,2] y)
+        <float[2,2] w = {1, 2, 3, 4}, float[1] two = {2}, float[1] three = {3}> {
+            a = MatMul(x, w)
+            b = If(c) <then_branch = then () => (float[1,2] t) { t = Mul(a, two) },
+                else_branch = other () => (float[1,2] o) { o = Mul(a, three) }>
+            y = MatMul(b, w)
+        }"""
     )
     x = np.float32([[1, 1]])
     assert run(light(path), x=x, c=np.array(True)).tolist() == [[44.0, 64.0]]
@@ -221,57 +155,43 @@ def test_a_branch_inside_an_if_keeps_its_types(models):
 
 
 def test_quantized_layers_keep_their_int8_and_get_low_scales(models):
-    nodes = [
-        helper.make_node('QuantizeLinear', ['x', 'sx', 'zero'], ['xq']),
-        helper.make_node('DequantizeLinear', ['xq', 'sx', 'zero'], ['xd']),
-        helper.make_node('DequantizeLinear', ['wq', 'sw', 'zero'], ['wd']),
-        helper.make_node('MatMul', ['xd', 'wd'], ['y']),
-    ]
     path = models.save(
-        nodes,
-        {'x': [1, 2]},
-        {'y': [1, 2]},
+        """(float[1,2] x) => (float[1,2] y)
+        <float sx = {0.25}, float sw = {0.5}, int8 zero = {0}, int8[2,2] wq = {2, 4, 6, 8}> {
+            xq = QuantizeLinear(x, sx, zero) xd = DequantizeLinear(xq, sx, zero)
+            wd = DequantizeLinear(wq, sw, zero) y = MatMul(xd, wd)
+        }""",
         opset=19,
-        weights={
-            'sx': np.float32(0.25),
-            'sw': np.float32(0.5),
-            'zero': np.int8(0),
-            'wq': np.int8([[2, 4], [6, 8]]),
-        },
     )
     model = light(path)
     assert types(model)['xq'] == TensorProto.INT8
     assert run(model, x=np.float32([[1, 2]])).tolist() == [[7.0, 10.0]]
 
 
-def quantized(models, *, kind=TensorProto.FLOAT8E4M3FN, opset=19, scale=0.02, weight_scale=0.002):
+def quantized(models, *, kind='float8_e4m3fn', scale=0.02):
     """Write three convolutions between Q/DQ nodes, weights quantized by the graph; sigmoid."""
-    rng, nodes, last, channels = np.random.default_rng(5), [], 'x', 3
-    weights = {'s': np.float32(scale), 'ws': np.float32(weight_scale)}
+    weights = {'s': scale, 'ws': 0.002, 'zero': np.zeros((), kind)}
+    rng, nodes = np.random.default_rng(5), ''
     for i in range(3):
-        weights[f'w{i}'] = rng.normal(0, 0.1, (8, channels, 3, 3)).astype(np.float32)
-        nodes += [
-            helper.make_node('QuantizeLinear', [last, 's', 'zero'], [f'q{i}']),
-            helper.make_node('DequantizeLinear', [f'q{i}', 's', 'zero'], [f'd{i}']),
-            helper.make_node('QuantizeLinear', [f'w{i}', 'ws', 'zero'], [f'wq{i}']),
-            helper.make_node('DequantizeLinear', [f'wq{i}', 'ws', 'zero'], [f'wd{i}']),
-            helper.make_node('Conv', [f'd{i}', f'wd{i}'], [f'c{i}'], pads=[1] * 4),
-            helper.make_node('Relu', [f'c{i}'], [f'r{i}']),
-        ]
-        last, channels = f'r{i}', 8
-    nodes.append(helper.make_node('Sigmoid', [last], ['y']))
-    path = models.save(
-        nodes, {'x': [1, 3, 16, 16]}, {'y': [1, 8, 16, 16]}, weights=weights, opset=opset
+        shape = (8, 8 if i else 3, 3, 3)
+        weights[f'w{i}'] = rng.normal(0, 0.1, shape)
+        nodes += f"""
+            q{i} = QuantizeLinear({f'r{i - 1}' if i else 'x'}, s, zero)
+            d{i} = DequantizeLinear(q{i}, s, zero)
+            wq{i} = QuantizeLinear(w{i}, ws, zero)
+            wd{i} = DequantizeLinear(wq{i}, ws, zero)
+            c{i} = Conv <pads = [1, 1, 1, 1]> (d{i}, wd{i})
+            r{i} = Relu(c{i})"""
+    return models.save(
+        f'(float[1,3,16,16] x) => (float[1,8,16,16] y) {{ {nodes} y = Sigmoid(r2) }}',
+        constants=weights,
+        opset=19,
+        ir_version=9,
     )
-    model = onnx.load(path)
-    model.graph.initializer.append(helper.make_tensor('zero', kind, [], [0]))
-    model.ir_version = 9
-    onnx.save(model, path)
-    return path
 
 
 @pytest.mark.parametrize('precision', LOW)
-@pytest.mark.parametrize('kind', [TensorProto.FLOAT8E4M3FN, TensorProto.INT8])
+@pytest.mark.parametrize('kind', ['float8_e4m3fn', 'int8'])
 def test_layers_between_q_and_dq_are_lowered_without_casts(models, precision, kind):
     model, told = convert(quantized(models, kind=kind), precision, io_dtypes='keep')
     found = types(model)
@@ -385,29 +305,29 @@ def test_rtx_builds_quantized_model_with_an_excluded_layer(models, rtx):
     assert found['float32'] > 1 and '1 excluded' in report['lowered']
 
 
-ONES, AXIS = np.ones(4, np.float32), {'axes': [1]}
+ONES, AXIS = np.ones(4, np.float32), '<axes = [1]>'
 # The inputs that each has beside the image, its attributes, its opset.
 DELICATE_NODES = {
-    'Pow': ([np.float32(2)], {}, 17),
-    'Exp': ([], {}, 17),
-    'Log': ([], {}, 17),
-    'Sqrt': ([], {}, 17),
-    'Reciprocal': ([], {}, 17),
-    'Softplus': ([], {}, 17),
-    'CumSum': ([np.int64(1)], {}, 17),
-    'Mean': ([ONES[:1]], {}, 17),
+    'Pow': ([np.float32(2)], '', 17),
+    'Exp': ([], '', 17),
+    'Log': ([], '', 17),
+    'Sqrt': ([], '', 17),
+    'Reciprocal': ([], '', 17),
+    'Softplus': ([], '', 17),
+    'CumSum': ([np.int64(1)], '', 17),
+    'Mean': ([ONES[:1]], '', 17),
     'ReduceMean': ([], AXIS, 17),
-    'ReduceSum': ([np.int64([1])], {}, 17),
+    'ReduceSum': ([np.int64([1])], '', 17),
     'ReduceL1': ([], AXIS, 17),
     'ReduceL2': ([], AXIS, 17),
     'ReduceSumSquare': ([], AXIS, 17),
     'ReduceLogSum': ([], AXIS, 17),
     'ReduceLogSumExp': ([], AXIS, 17),
-    'LayerNormalization': ([ONES[:2]], {}, 17),
-    'RMSNormalization': ([ONES[:2]], {}, 23),
-    'InstanceNormalization': ([ONES, ONES], {}, 17),
-    'GroupNormalization': ([ONES, ONES], {'num_groups': 2}, 21),
-    'LpNormalization': ([], {}, 17),
+    'LayerNormalization': ([ONES[:2]], '', 17),
+    'RMSNormalization': ([ONES[:2]], '', 23),
+    'InstanceNormalization': ([ONES, ONES], '', 17),
+    'GroupNormalization': ([ONES, ONES], '<num_groups = 2>', 21),
+    'LpNormalization': ([], '', 17),
     'MeanVarianceNormalization': ([], AXIS, 17),
 }
 
@@ -416,18 +336,15 @@ DELICATE_NODES = {
 def test_sums_powers_and_norms_between_convolutions_stay_float32(models, op):
     others, attributes, opset = DELICATE_NODES[op]
     weights = {f'w{index}': value for index, value in enumerate(others)}
-    nodes = [
-        helper.make_node('Conv', ['x', 'k'], ['a']),
-        helper.make_node(op, ['a', *weights], ['b'], **attributes),
-        helper.make_node('Mul', ['a', 'b'], ['c']),
-        helper.make_node('Conv', ['c', 'k'], ['y']),
-    ]
     path = models.save(
-        nodes,
-        {'x': [1, 4, 2]},
-        {'y': [1, 4, 2]},
+        f"""(float[1,4,2] x) => (float[1,4,2] y) {{
+            a = Conv(x, k)
+            b = {op} {attributes} ({', '.join(['a', *weights])})
+            c = Mul(a, b)
+            y = Conv(c, k)
+        }}""",
         opset=opset,
-        weights={'k': np.ones((4, 4, 1), np.float32), **weights},
+        constants={'k': np.ones((4, 4, 1)), **weights},
     )
     model = light(path)
     (node,) = (node for node in model.graph.node if node.op_type == op)

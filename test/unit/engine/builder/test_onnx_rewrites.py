@@ -3,13 +3,12 @@
 import numpy as np
 import onnx
 from onnx import helper
-import onnx.parser
 import onnxruntime
 import pytest
 
 from support.broadcasts import BROADCASTS, save_broadcast
 from support.builds import build_here
-from support.save_network import save_network
+from support.save_network import parse_network
 from trt_ros.driver import GpuInfo
 from trt_ros.engine.builder.onnx_rewrites import (
     expand_broadcasts,
@@ -21,8 +20,6 @@ from trt_ros.engine.builder.onnx_rewrites import (
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ParameterError
 from trt_ros.trt import load_trt
-
-node = helper.make_node
 
 
 @pytest.mark.parametrize('name', BROADCASTS)
@@ -50,24 +47,19 @@ def test_the_engine_is_built(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ('nodes', 'shapes'),
+    ('inputs', 'product'),
     [
-        ([node('Mul', ['x', 'k'], ['m'])], ((1, 4), (1, 1))),
-        ([node('Mul', ['x', 'x'], ['m'])], ((1, 4), (1, 4))),
-        ([node('Mul', ['x', 'u'], ['m'])], (('n', 4), ('n', 1))),
+        ('float[1,4] x', 'Mul(x, k)'),
+        ('float[1,4] x', 'Mul(x, x)'),
+        ('float[n,4] x, float[n,1] u', 'Mul(x, u)'),
     ],
 )
-def test_constants_equal_and_unknown_shapes_stay(tmp_path, nodes, shapes):
-    x, u = shapes
-    inputs = {'x': x, 'u': u} if 'u' in nodes[0].input else {'x': x}
-    path = save_network(
-        tmp_path / 'net.onnx',
-        [*nodes, node('Concat', ['m', 'x'], ['y'], axis=1)],
-        inputs,
-        {'y': (x[0], 8)},
-        constants={'k': np.ones((1, 1), np.float32)},
+def test_constants_equal_and_unknown_shapes_stay(inputs, product):
+    model = parse_network(
+        f"""({inputs}) => (float[n,8] y) <float[1,1] k = {{1}}>
+        {{ m = {product} y = Concat <axis = 1> (m, x) }}"""
     )
-    model = onnx.load(path)
+    onnx.checker.check_model(model, full_check=True)
     assert expand_broadcasts(model) == 0
 
 
@@ -124,10 +116,9 @@ def test_an_equation_of_too_many_letters_is_left():
 def upper(models):
     """Write a product of x with a weight, in upper-case letters."""
     return models.save(
-        [helper.make_node('Einsum', ['x', 'w'], ['y'], equation='BIJ,JK->BIK')],
-        {'x': [1, 4, 4]},
-        {'y': [1, 4, 4]},
-        weights={'w': np.eye(4, dtype=np.float32)},
+        """(float[1,4,4] x) => (float[1,4,4] y)
+        { y = Einsum <equation = "BIJ,JK->BIK"> (x, w) }""",
+        constants={'w': np.eye(4)},
     )
 
 
@@ -146,8 +137,7 @@ def test_stripped_weights_are_refused_for_they_are_read_from_the_file(upper, set
 
 
 #: Two operators read the input, one of them in a branch.
-NETWORK = """<ir_version: 8, opset_import: ["" : 17]>
-    small (int32[1,4,4,3] input) => (float[1,3] mean, int32[1,4,4,3] same) {
+NETWORK = """(int32[1,4,4,3] input) => (float[1,3] mean, int32[1,4,4,3] same) {
         floats = Cast <to = 1> (input)
         mean = ReduceMean <axes = [1, 2], keepdims = 0> (floats)
         yes = Constant <value = bool {1}> ()
@@ -156,8 +146,7 @@ NETWORK = """<ir_version: 8, opset_import: ["" : 17]>
             else_branch = two () => (int32[1,4,4,3] b) { b = Identity (input) }
         >
     }"""
-PLAIN = """<ir_version: 8, opset_import: ["" : 17]>
-    small (int32[1,H,W,3] input) => (float[1,3] mean) {
+PLAIN = """(int32[1,H,W,3] input) => (float[1,3] mean) {
         floats = Cast <to = 1> (input)
         mean = ReduceMean <axes = [1, 2], keepdims = 0> (floats)
     }"""
@@ -171,7 +160,7 @@ def run(model, pixels):
 
 
 def test_results_for_pixels_stay_the_same():
-    model = onnx.parser.parse_model(NETWORK)
+    model = parse_network(NETWORK)
     pixels = np.random.default_rng(0).integers(0, 256, (1, 4, 4, 3), dtype=np.uint8)
     expected = run(model, pixels.astype(np.int32))
     assert images_as_uint8(model) == ['input']
@@ -190,25 +179,19 @@ def test_results_for_pixels_stay_the_same():
     ],
 )
 def test_other_inputs_stay_as_they_are(before, after):
-    model = onnx.parser.parse_model(PLAIN.replace(before, after))
+    model = parse_network(PLAIN.replace(before, after))
     assert images_as_uint8(model) == []
 
 
 @pytest.mark.slow
-def test_an_engine_takes_uint8_of_an_open_size(tmp_path, rtx):
-    path = tmp_path / 'model.onnx'
-    onnx.save(onnx.parser.parse_model(PLAIN), path)
-    report, _ = build_here(path, rtx, input_size=(64, 96))
+def test_an_engine_takes_uint8_of_an_open_size(models, rtx):
+    report, _ = build_here(models.save(PLAIN), rtx, input_size=(64, 96))
     (spec,) = report['inputs']
-    assert (spec['name'], spec['dtype'], tuple(spec['shape'])) == (
-        'input',
-        'uint8',
-        (1, -1, -1, 3),
-    )
+    assert (spec['name'], spec['dtype'], spec['shape']) == ('input', 'uint8', [1, -1, -1, 3])
 
 
 def test_stripped_weights_are_refused():
-    model = onnx.parser.parse_model(PLAIN)
+    model = parse_network(PLAIN)
     with pytest.raises(ParameterError, match='cannot be combined with int32 image inputs'):
         rewrite(model, BuildOptions(strip_weights=True))
     assert not rewrite(model, BuildOptions(strip_weights=True))  # It takes uint8 now.

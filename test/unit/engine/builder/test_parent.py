@@ -4,7 +4,6 @@ import logging
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
 import pytest
 
 from support.builds import build_here
@@ -14,8 +13,6 @@ from trt_ros.errors import ModelError
 from trt_ros.progress import Reporter
 
 pytestmark = pytest.mark.slow  # A second each.
-
-FP8 = TensorProto.FLOAT8E4M3FN
 
 
 def report_of(path, library, **options):
@@ -80,23 +77,15 @@ def test_dynamic_shapes_without_a_profile_take_the_input_size(models, rtx):
 def test_fp8_of_the_model_is_kept(models, rtx):
     if rtx.version < (1, 5):
         pytest.skip('tensorrt_rtx 1.4 needs a GPU for that')
-    nodes = [
-        helper.make_node('QuantizeLinear', ['x', 's', 'z'], ['xq']),
-        helper.make_node('DequantizeLinear', ['xq', 's', 'z'], ['xd']),
-        helper.make_node('QuantizeLinear', ['w', 's', 'z'], ['wq']),
-        helper.make_node('DequantizeLinear', ['wq', 's', 'z'], ['wd']),
-        helper.make_node('MatMul', ['xd', 'wd'], ['y']),
-    ]
     path = models.save(
-        nodes,
-        {'x': [16, 64]},
-        {'y': [16, 64]},
+        """(float[16,64] x) => (float[16,64] y) <float s = {0.1}> {
+            xq = QuantizeLinear(x, s, z) xd = DequantizeLinear(xq, s, z)
+            wq = QuantizeLinear(w, s, z) wd = DequantizeLinear(wq, s, z) y = MatMul(xd, wd)
+        }""",
         opset=19,
-        weights={'s': np.float32(0.1), 'w': np.eye(64, dtype=np.float32)},
+        ir_version=9,
+        constants={'w': np.eye(64), 'z': np.zeros((), 'float8_e4m3fn')},
     )
-    model = onnx.load(path)
-    model.graph.initializer.append(helper.make_tensor('z', FP8, [], [0.0]))
-    onnx.save(model, path)
     report = report_of(path, rtx, compute_capabilities=('8.9',))
     assert report['layer_precisions']['float8_e4m3fn'] == 2
     assert report['quantized'] == {'fp8 matrix products': ['y']}
@@ -167,7 +156,7 @@ def test_log_of_tensorrt_reaches_its_logger_at_debug_level(models, rtx, caplog):
 
 
 def test_log_is_written_although_the_build_fails(models, rtx, tmp_path):
-    path = models.one('Transpose', out=(4, 1), kind=TensorProto.UINT8, perm=[1, 0])
+    path = models.one('Transpose <perm = [1, 0]>', out=(4, 1), kind='uint8')
     with (tmp_path / 'build.log').open('w+b', buffering=0) as file:
         with pytest.raises(ModelError):
             build(path, BuildOptions(), rtx, build_log=BuildLog(file, verbose=False))

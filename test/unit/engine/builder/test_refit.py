@@ -1,10 +1,10 @@
 """Networks that differ in their weights alone, and the engine that takes them."""
 
 import numpy as np
-import onnx
 from onnx import helper, numpy_helper
 import pytest
 
+from support.save_network import parse_network
 from trt_ros.engine.builder.refit import structure
 from trt_ros.engine.cache import EngineCache
 from trt_ros.engine.key import cache_key
@@ -13,26 +13,25 @@ from trt_ros.engine.sidecar import read_sidecar
 from trt_ros.errors import ParameterError
 
 
-def resized(models, weight=1.0, scale=2.0, mode='nearest', metadata=None):
-    nodes = [
-        helper.make_node('Mul', ['x', 'w'], ['a']),
-        helper.make_node('Resize', ['a', '', 'scales'], ['y'], mode=mode),
-    ]
-    weights = {'w': np.float32([weight] * 4), 'scales': np.float32([1, scale])}
-    shapes = {'x': [1, 4]}, {'y': [1, 8]}
-    return onnx.load(models.save(nodes, *shapes, weights=weights, metadata=metadata))
+def resized(weight=1.0, scale=2.0, mode='nearest', metadata=None):
+    return parse_network(
+        f"""(float[1,4] x) => (float[1,8] y)
+        {{ a = Mul(x, w) y = Resize <mode = "{mode}"> (a, , scales) }}""",
+        constants={'w': [weight] * 4, 'scales': [1.0, scale]},
+        metadata=metadata,
+    )
 
 
-def test_weights_and_metadata_are_no_part_of_the_structure(models):
-    digest, weights = structure(resized(models))
+def test_weights_and_metadata_are_no_part_of_the_structure():
+    digest, weights = structure(resized())
     assert weights == {'w'}  # TensorRT reads scales when it parses the network.
-    assert structure(resized(models, weight=3.0, metadata={'names': 'a'})).digest == digest
+    assert structure(resized(weight=3.0, metadata={'names': 'a'})).digest == digest
     others = {'scale': 3.0}, {'mode': 'linear'}
-    assert all(structure(resized(models, **other)).digest != digest for other in others)
+    assert all(structure(resized(**other)).digest != digest for other in others)
 
 
-def test_outputs_and_unused_tensors_are_no_weights(models):
-    model = resized(models)
+def test_outputs_and_unused_tensors_are_no_weights():
+    model = resized()
     model.graph.output.append(helper.make_tensor_value_info('w', 1, (4,)))
     model.graph.initializer.append(numpy_helper.from_array(np.float32([1]), 'unused'))
     assert not structure(model).weights

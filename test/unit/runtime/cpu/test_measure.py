@@ -3,9 +3,9 @@
 import threading
 
 import numpy as np
-import onnx
 import pytest
 
+from support.save_network import save_text
 from support.waiting import DEADLINE_SECONDS
 from trt_ros.runtime.cpu.measure import (
     network_tensors,
@@ -49,12 +49,8 @@ def test_each_layer_is_measured_per_run(models_path, frame):
 
 @pytest.fixture
 def models_path(tmp_path):
-    model = onnx.parser.parse_model(
-        '<ir_version: 8, opset_import: ["": 17]>\n'
-        'own (float[1, 2] x) => (float[1, 2] y) '
-        '{ axis = Constant <value = int64 {1}> () h = Softmax (x) y = CumSum (h, axis) }'
+    return save_text(
+        tmp_path / 'own.onnx',
+        """(float[1, 2] x) => (float[1, 2] y)
+        { axis = Constant <value = int64 {1}> () [s] h = Softmax (x) [c] y = CumSum (h, axis) }""",
     )
-    for node, name in zip(model.graph.node, 'asc'):
-        node.name = name
-    onnx.save(model, tmp_path / 'own.onnx')
-    return tmp_path / 'own.onnx'

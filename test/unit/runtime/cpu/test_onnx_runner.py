@@ -8,10 +8,10 @@ import sys
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 import pytest
 
-from support.save_network import save_network
+from support.save_network import parse_network, save_network
 from support.scripts import run_script
 from trt_ros.errors import BackendError, ClosedError, ModelError, TensorMismatchError
 from trt_ros.runtime.cpu import onnx_runner as onnx_cpu
@@ -21,36 +21,21 @@ from trt_ros.tensors import TensorSpec
 
 @pytest.fixture
 def write(tmp_path):
-    """Write a one-node model y = op(x) and give its path."""
+    """Write a model of one node, y = op(x, constants); return its path."""
 
-    def make(
-        op='Identity',
-        shape=(1, 3),
-        *,
-        type_=TensorProto.FLOAT,
-        domain='',
-        opset=17,
-        ir_version=8,
-        weights=(),
-        name='model.onnx',
-        **save,
-    ):
-        inputs = ['x', *(weight.name for weight in weights)]
-        graph = helper.make_graph(
-            [helper.make_node(op, inputs, ['y'], domain=domain)],
-            'graph',
-            [helper.make_tensor_value_info('x', type_, shape)],
-            [helper.make_tensor_value_info('y', type_, shape)],
-            list(weights),
+    def make(op='Identity', shape=(1, 3), *, kind='float', domain='', constants=None, **others):
+        sizes = ','.join('?' if size is None else str(size) for size in shape)
+        inputs = ', '.join(['x', *(constants or {})])
+        model = parse_network(
+            f'({kind}[{sizes}] x) => ({kind}[{sizes}] y) {{ y = {op} ({inputs}) }}',
+            constants=constants,
+            **others,
         )
-        opsets = [helper.make_opsetid('', opset)]
         if domain:
-            opsets.append(helper.make_opsetid(domain, 1))
-        path = tmp_path / name
-        onnx.save(
-            helper.make_model(graph, opset_imports=opsets, ir_version=ir_version), path, **save
-        )
-        return path
+            model.graph.node[0].domain = domain
+            model.opset_import.append(helper.make_opsetid(domain, 1))
+        onnx.save(model, tmp_path / 'model.onnx')
+        return tmp_path / 'model.onnx'
 
     return make
 
@@ -59,8 +44,8 @@ def write(tmp_path):
     'dtype', ['float16', 'float64', 'uint8', 'int8', 'int32', 'int64', 'bool']
 )
 def test_values_of_every_dtype_pass_through_unchanged(write, dtype):
-    type_ = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    runner = OnnxRuntimeRunner.open(write(type_=type_))
+    kind = 'double' if dtype == 'float64' else dtype
+    runner = OnnxRuntimeRunner.open(write(kind=kind))
     assert runner.inputs[0].dtype == runner.outputs[0].dtype == dtype
     result = runner.infer({'x': np.array([[0, 1, 7]]).astype(dtype)})['y']
     assert (result.dtype, result.tolist()) == (dtype, np.array([[0, 1, 7]], dtype).tolist())
@@ -111,8 +96,8 @@ def test_close_may_come_twice_and_use_after_it_is_an_error(write):
 
 
 def test_a_run_that_fails_names_the_shapes_and_the_remedy(write):
-    fixed = numpy_helper.from_array(np.zeros((1, 3), np.float32), 'w')
-    runner = OnnxRuntimeRunner.open(write('Add', shape=('n', 'm'), weights=[fixed]))
+    fixed = {'w': np.zeros((1, 3))}
+    runner = OnnxRuntimeRunner.open(write('Add', shape=('n', 'm'), constants=fixed))
     with pytest.raises(ModelError, match=r'on x \(1, 5\)') as caught:
         runner.infer({'x': np.zeros((1, 5), np.float32)})
     assert 'multiples of 32' in caught.value.remedy
@@ -228,9 +213,7 @@ def test_what_is_no_model_is_named(tmp_path, make, problem, remedy):
     ids=['cut short', 'a web page', 'noise'],
 )
 def test_reports_file_that_is_not_onnx(write, damage):
-    path = write(
-        'Add', shape=(1000,), weights=[numpy_helper.from_array(np.ones(1000, np.float32), 'w')]
-    )
+    path = write('Add', shape=(1000,), constants={'w': np.ones(1000)})
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(ModelError, match='is not an ONNX model, or is truncated') as caught:
         OnnxRuntimeRunner.open(path)
@@ -241,15 +224,9 @@ def test_reports_file_that_is_not_onnx(write, damage):
     'damage', [os.remove, lambda path: os.truncate(path, 10)], ids=['missing', 'cut short']
 )
 def test_missing_external_data_is_named(write, tmp_path, damage):
-    weights = numpy_helper.from_array(np.ones(1000, np.float32), 'w')
-    path = write(
-        'Add',
-        shape=(1000,),
-        weights=[weights],
-        save_as_external_data=True,
-        location='weights.data',
-        size_threshold=0,
-    )
+    path = write('Add', shape=(1000,), constants={'w': np.ones(1000)})
+    external = {'save_as_external_data': True, 'location': 'weights.data', 'size_threshold': 0}
+    onnx.save(onnx.load(path), path, **external)
     found = OnnxRuntimeRunner.open(path).infer({'x': np.ones(1000, np.float32)})['y']
     assert found.tolist() == [2.0] * 1000
     damage(tmp_path / 'weights.data')
@@ -265,7 +242,7 @@ def test_missing_external_data_is_named(write, tmp_path, damage):
     [
         {'op': 'Frobnicate'},
         {'op': 'Frobnicate', 'domain': 'my.domain'},
-        {'op': 'Relu', 'type_': TensorProto.INT16},
+        {'op': 'Relu', 'kind': 'int16'},
     ],
     ids=['unknown', 'custom', 'not implemented'],
 )
@@ -304,7 +281,7 @@ def test_newer_model_asks_for_newer_onnxruntime(write, more):
 
 def test_rejects_bfloat16_inputs(write):
     with pytest.raises(ModelError, match=r'The input x .* tensor\(bfloat16\)'):
-        OnnxRuntimeRunner.open(write(type_=TensorProto.BFLOAT16))
+        OnnxRuntimeRunner.open(write(kind='bfloat16'))
 
 
 def test_without_onnxruntime_the_error_is_the_pip_command(write, monkeypatch):

@@ -8,7 +8,8 @@ from onnx import parser
 import pytest
 
 from support.builds import build_here
-from support.selections import HEADER, NETWORKS, write
+from support.save_network import save_text
+from support.selections import NETWORKS, write
 from trt_ros import Pipeline
 from trt_ros.child import Events
 from trt_ros.engine.builder.model_file import DATA_DEPENDENT, file_mentions
@@ -67,9 +68,7 @@ def test_tensorrt_builds_the_head(name, tmp_path):
 
 
 def test_networks_of_fixed_shapes_stay_whole(tmp_path):
-    text = f'{HEADER} g (float[2] x) => (float[2] y) {{y = Relu(x)}}'
-    path = tmp_path / 'net.onnx'
-    onnx.save(parser.parse_model(text), path)
+    path = save_text(tmp_path / 'net.onnx', '(float[2] x) => (float[2] y) { y = Relu(x) }')
     assert not file_mentions(path, *DATA_DEPENDENT) and split(path) == {}
 
 
@@ -86,9 +85,7 @@ def test_a_selection_inside_a_function_is_found(tmp_path):
 
 
 def test_a_network_that_begins_with_a_selection_is_refused(tmp_path):
-    text = f'{HEADER} g (float[2] x) => (int64[1,n] y) {{y = NonZero(x)}}'
-    path = tmp_path / 'net.onnx'
-    onnx.save(parser.parse_model(text), path)
+    path = save_text(tmp_path / 'net.onnx', '(float[2] x) => (int64[1,n] y) { y = NonZero(x) }')
     with pytest.raises(ModelError, match=r'cannot be split before NonZero'):
         split(path)
 
