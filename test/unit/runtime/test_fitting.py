@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from support.descriptions import specs
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.families.registry import (
     ALL_FAMILIES,
@@ -20,20 +21,15 @@ from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
 
+IMAGE = 'images (1, 3, 64, 96)'
 
-def described(**parts):
-    """Describe a network; there is nothing that could run it."""
+
+def network(outputs='output0 (1, 6, 126)', inputs=IMAGE, **metadata):
+    """Describe a network, see `support.descriptions.specs`; there is nothing that runs it."""
     network = Network()
-    vars(network).update(parts)
+    network.inputs, network.outputs = specs(inputs, 'input'), specs(outputs)
+    network.metadata = metadata
     return network
-
-
-def network(image=(1, 3, 64, 96), output=(1, 6, 126), dtype='float32', **metadata):
-    return described(
-        inputs=(TensorSpec('images', image, dtype, 'input'),),
-        outputs=(TensorSpec('output0', output, 'float32', 'output'),),
-        metadata=metadata,
-    )
 
 
 def test_fit_needs_only_a_network_description():
@@ -47,17 +43,17 @@ def test_fit_needs_only_a_network_description():
 
 
 def test_one_name_and_names_of_several_classes_are_told(caplog):
-    one = fit(network(output=(1, 5, 126)), LabeledOptions(labels=('cat',)), DETECTORS)
+    one = fit(network('output0 (1, 5, 126)'), LabeledOptions(labels=('cat',)), DETECTORS)
     assert one.log_lines[-1] == '1 class name' and not caplog.messages
     fit(network(), LabeledOptions(labels=('cat', 'cat')), DETECTORS)
     assert caplog.messages == ['Several classes are named cat.']
     caplog.clear()
-    fit(network(output=(1, 95, 126)), LabeledOptions(labels=('coco_91',)), DETECTORS)
+    fit(network('output0 (1, 95, 126)'), LabeledOptions(labels=('coco_91',)), DETECTORS)
     assert not caplog.messages  # Its gaps are N/A.
 
 
 def test_a_dynamic_size_comes_from_options_metadata_or_default():
-    dynamic = network(image=(1, 3, -1, -1), output=(1, 6, -1))
+    dynamic = network('output0 (1, 6, ?)', 'images (1, 3, ?, ?)')
     options = PipelineOptions(decoder='yolov8')
     for metadata, input_hw, why in (
         ({}, (640, 640), '(by default'),
@@ -71,24 +67,22 @@ def test_a_dynamic_size_comes_from_options_metadata_or_default():
     fitted = fit(dynamic, options, DETECTORS)
     assert fitted.preprocess.input_hw == (64, 32)
     assert '(as requested)' in fitted.log_lines[1]
-    fit(network(image=(1, 3, 64, 32), output=(1, 6, -1)), options, DETECTORS)
+    fit(network('output0 (1, 6, ?)', 'images (1, 3, 64, 32)'), options, DETECTORS)
 
 
 @pytest.mark.parametrize(
-    ('image', 'dtype', 'layout', 'scale'),
-    [((1, 3, 64, 96), 'float32', 'nchw', 1 / 255), ((1, 64, 96, 3), 'uint8', 'nhwc', 1.0)],
+    ('image', 'layout', 'scale'),
+    [(IMAGE, 'nchw', 1 / 255), ('images (1, 64, 96, 3) uint8', 'nhwc', 1.0)],
 )
-def test_an_unrecognized_network_takes_pixels_of_0_to_1(image, dtype, layout, scale):
-    fitted = resolve(
-        network(image=image, dtype=dtype, output=(1, 7)), PipelineOptions(), DETECTORS
-    )
+def test_an_unrecognized_network_takes_pixels_of_0_to_1(image, layout, scale):
+    fitted = resolve(network('output0 (1, 7)', image), PipelineOptions(), DETECTORS)
     preprocess = fitted.preprocess
     assert (preprocess.input_hw, preprocess.layout) == ((64, 96), layout)
     assert (preprocess.scale, fitted.decoder.name) == (scale, 'tensor')
 
 
 def test_an_unrecognized_network_without_images_takes_tensors():
-    fitted = resolve(network(image=(1, 3), output=(1, 7)), PipelineOptions(), DETECTORS)
+    fitted = resolve(network('output0 (1, 7)', 'images (1, 3)'), PipelineOptions(), DETECTORS)
     assert fitted.feeds == {'images': TensorFeed(TensorSpec('images', (1, 3), 'float32', 'input'))}
     assert fitted.decoder.name == 'tensor'
     with pytest.raises(TensorMismatchError, match='takes no image'):
@@ -97,8 +91,7 @@ def test_an_unrecognized_network_without_images_takes_tensors():
 
 def test_a_network_of_several_bindings_is_decoded_by_request_only():
     """(1, 8, 7) are the actions of a policy, or boxes with an angle."""
-    described = network(output=(1, 8, 7))
-    described.inputs += (TensorSpec('joints', (1, 7), 'float32', 'input'),)
+    described = network('output0 (1, 8, 7)', f'{IMAGE}; joints (1, 7)')
     inputs = ('images=image:front', 'joints=tensor:joints')
     assert (
         resolve(described, PipelineOptions(inputs=inputs), ALL_FAMILIES).decoder.name == 'tensor'
@@ -107,23 +100,14 @@ def test_a_network_of_several_bindings_is_decoded_by_request_only():
     assert resolve(described, asked, ALL_FAMILIES).decoder.name == 'yolov8_obb'
 
 
-def two_masks(*outputs, **metadata):
-    return described(
-        inputs=(TensorSpec('images', (1, 3, 64, 96), 'float32', 'input'),),
-        outputs=tuple(TensorSpec(*each, 'output') for each in outputs),
-        metadata=metadata,
-    )
-
-
-DRIVE = ('drive', (1, 2, 64, 96), 'float32')
-LANE = ('lane', (1, 3, 64, 96), 'float32')
-D0, D1 = (('d0', (1, 1, 64, 96), 'float32'), ('d1', (1, 1, 64, 96), 'float32'))
-BOXES = ('boxes', (1, 100, 7, 3), 'float32')
+DRIVE, LANE = 'drive (1, 2, 64, 96); ', 'lane (1, 3, 64, 96); '
+BOXES = 'boxes (1, 100, 7, 3); '
+MASKS = DRIVE + LANE
 
 
 def test_several_chosen_masks_are_decoded_one_by_one():
     fitted = fit(
-        two_masks(DRIVE, LANE, BOXES, names="{0: 'car'}"),
+        network(MASKS + BOXES, names="{0: 'car'}"),
         LabeledOptions(outputs=('lane', 'drive'), labels=('none', 'solid', 'dashed', 'no', 'yes')),
         SEGMENTERS,
     )
@@ -145,93 +129,87 @@ def test_several_chosen_masks_are_decoded_one_by_one():
 
 def test_without_labels_several_masks_have_no_names():
     options = LabeledOptions(outputs=('drive', 'lane'))
-    fitted = fit(two_masks(DRIVE, LANE, names="{0: 'car', 1: 'van'}"), options, SEGMENTERS)
+    fitted = fit(network(MASKS, names="{0: 'car', 1: 'van'}"), options, SEGMENTERS)
     assert fitted.class_names == ()
     assert fitted.decoder.head.names_by_output(()) == {'drive': (), 'lane': ()}
 
 
-def test_auxiliary_outputs_need_a_choice():
-    with pytest.raises(
-        TensorMismatchError, match='Set outputs to one of drive, lane, or to several of them'
-    ):
-        fit(two_masks(DRIVE, LANE, BOXES), LabeledOptions(), SEGMENTERS)
-    options = LabeledOptions(outputs=('lane',))
-    fitted = fit(two_masks(DRIVE, LANE, BOXES), options, SEGMENTERS)
-    assert (fitted.outputs, fitted.decoder.class_count) == (('lane',), 3)
-
-
-def test_outputs_that_fit_together_are_named_without_those_that_fit_alone():
-    outputs = (
-        ('classes', (1, 9, 4), 'float32'),
-        ('queries', (1, 9, 16, 24), 'float32'),
-        ('features', (1, 7, 16, 24), 'float32'),
-    )
-    with pytest.raises(
-        TensorMismatchError, match=r'Remedy: Set outputs to classes, queries \(decoder maskf'
-    ):
-        fit(two_masks(*outputs), LabeledOptions(), SEGMENTERS)
-
-
-def test_a_detector_with_other_outputs_names_the_one_to_choose():
-    outputs = (('raw', (1, 6, 126), 'float32'), LANE)
-    with pytest.raises(TensorMismatchError, match=r'Set outputs to raw\. '):
-        fit(two_masks(*outputs), PipelineOptions(), DETECTORS)
-    fitted = fit(two_masks(*outputs), PipelineOptions(outputs=('raw',)), DETECTORS)
-    assert fitted.decoder.name == 'yolov8'
+EXPORT = 'Remedy: Export the network as described'
 
 
 @pytest.mark.parametrize(
-    ('outputs', 'families', 'remedy'),
+    ('outputs', 'chosen', 'families', 'remedy'),
     [
-        ((DRIVE, LANE), DETECTORS, 'Set outputs to drive or lane, and run the node `segmenter`. '),
-        ((DRIVE, BOXES), POSES, 'Set outputs to drive, and run the node `segmenter`. '),
+        (MASKS + BOXES, (), SEGMENTERS, 'Set outputs to one of drive, lane, or to several of'),
+        (MASKS + BOXES, ('drive', 'boxes'), SEGMENTERS, 'Set outputs to drive'),
         (
-            (D0, D1),
+            # Those that fit together are named without those that fit alone.
+            'classes (1, 9, 4); queries (1, 9, 16, 24); features (1, 7, 16, 24)',
+            (),
+            SEGMENTERS,
+            r'Remedy: Set outputs to classes, queries \(decoder maskf',
+        ),
+        ('raw (1, 6, 126); ' + LANE, (), DETECTORS, r'Set outputs to raw\. '),
+        (
+            MASKS,
+            (),
+            DETECTORS,
+            'Set outputs to drive or lane, and run the node `segmenter`. This is a guess',
+        ),
+        (
+            DRIVE + BOXES,
+            (),
+            POSES,
+            'Set outputs to drive, and run the node `segmenter`. This is a guess',
+        ),
+        (
+            'd0 (1, 1, 64, 96); d1 (1, 1, 64, 96)',
+            (),
             ALL_FAMILIES,
-            'Set outputs to d0 or d1, and run the node `segmenter` or `depth`. ',
+            'Set outputs to d0 or d1, and run the node `segmenter` or `depth`. This is a guess',
+        ),
+        ('points (1, 9, 2); scores (1, 9)', (), POSES, EXPORT),
+        (BOXES + 'scores (1, 9); classes (1, 9)', (), ALL_FAMILIES, EXPORT),
+        (
+            BOXES + 'scores (1, 9); classes (1, 9)',
+            (),
+            CLASSIFIERS,
+            r'Set outputs to one of scores, classes\.',
+        ),
+        (
+            '8 (1, 255, 8, 12); 16 (1, 255, 4, 6); 32 (1, 255, 2, 3)',
+            (),
+            SEGMENTERS,
+            r'Remedy: Equal channels at strides 8, 16',
         ),
     ],
 )
-def test_auxiliary_outputs_of_another_task_name_the_node(outputs, families, remedy):
-    with pytest.raises(
-        TensorMismatchError, match=f'^No decoder recognizes(.|\n)*{remedy}This is a guess'
-    ):
-        fit(two_masks(*outputs), PipelineOptions(), families)
+def test_outputs_that_no_family_takes_together_get_a_remedy(outputs, chosen, families, remedy):
+    with pytest.raises(TensorMismatchError, match=remedy) as caught:
+        fit(network(outputs), PipelineOptions(outputs=chosen), families)
+    if 'node' in remedy:
+        assert caught.value.problem.startswith('No decoder recognizes')
 
 
-def test_vectors_beside_boxes_are_no_auxiliary_outputs():
-    outputs = (('points', (1, 9, 2), 'float32'), ('scores', (1, 9), 'float32'))
-    with pytest.raises(TensorMismatchError, match=r'Remedy: Export the network as described'):
-        fit(two_masks(*outputs), PipelineOptions(), POSES)
-
-
-def test_scores_beside_boxes_are_no_classifier():
-    outputs = (BOXES, ('scores', (1, 9), 'float32'), ('classes', (1, 9), 'float32'))
-    with pytest.raises(TensorMismatchError, match=r'Remedy: Export the network as described'):
-        fit(two_masks(*outputs), PipelineOptions(), ALL_FAMILIES)
-    with pytest.raises(TensorMismatchError, match=r'Set outputs to one of scores, classes\.'):
-        fit(two_masks(*outputs), PipelineOptions(), CLASSIFIERS)
-
-
-def test_raw_grids_are_masks_only_where_chosen():
-    grids = [(str(n), (1, 255, 64 // n, 96 // n), 'float32') for n in (8, 16, 32)]
-    with pytest.raises(TensorMismatchError, match=r'Remedy: Equal channels at strides 8, 16'):
-        fit(two_masks(*grids), LabeledOptions(), SEGMENTERS)
-    fitted = fit(two_masks(*grids), LabeledOptions(outputs=('8', '16')), SEGMENTERS)
-    assert fitted.decoder.name == 'semantic'
-
-
-def test_chosen_outputs_that_are_not_all_masks_are_refused():
-    options = LabeledOptions(outputs=('drive', 'boxes'))
-    with pytest.raises(TensorMismatchError, match='Set outputs to drive'):
-        fit(two_masks(DRIVE, LANE, BOXES), options, SEGMENTERS)
+@pytest.mark.parametrize(
+    ('outputs', 'chosen', 'families', 'decoder', 'classes'),
+    [
+        (MASKS + BOXES, ('lane',), SEGMENTERS, 'semantic', 3),
+        ('raw (1, 6, 126); ' + LANE, ('raw',), DETECTORS, 'yolov8', 2),
+        ('8 (1, 255, 8, 12); 16 (1, 255, 4, 6)', ('8', '16'), SEGMENTERS, 'semantic', 510),
+    ],
+)
+def test_chosen_outputs_are_decoded(outputs, chosen, families, decoder, classes):
+    fitted = fit(network(outputs), PipelineOptions(outputs=chosen), families)
+    assert (fitted.outputs, fitted.decoder.name) == (chosen, decoder)
+    assert fitted.decoder.class_count == classes
 
 
 @pytest.mark.parametrize(
     'outputs, remedy',
     [
-        ((DRIVE, LANE), 'List the names of all outputs, in the order of `outputs`'),
-        ((DRIVE, ('lane', (1, 64, 96), 'int64')), 'Leave both out'),
+        (MASKS, 'List the names of all outputs, in the order of `outputs`'),
+        (DRIVE + 'lane (1, 64, 96) int64', 'Leave both out'),
     ],
 )
 def test_labels_of_another_number_than_the_classes_of_all_outputs_are_refused(outputs, remedy):
@@ -239,32 +217,20 @@ def test_labels_of_another_number_than_the_classes_of_all_outputs_are_refused(ou
     with pytest.raises(
         ParameterError, match=rf'names 2 classes of several outputs(.|\n)*{remedy}'
     ):
-        fit(two_masks(*outputs), options, SEGMENTERS)
+        fit(network(outputs), options, SEGMENTERS)
 
 
 @pytest.mark.parametrize(
     ('outputs', 'expected'),
     [
-        ((('out', (1, 300, 6), 'float32'),), ('a', 'b')),
+        ('out (1, 300, 6)', ('a', 'b')),
         (
-            (
-                ('num', (1, 1), 'int32'),
-                ('boxes', (1, 100, 4), 'float32'),
-                ('scores', (1, 100), 'float32'),
-                ('classes', (1, 100), 'int32'),
-            ),
+            'num (1, 1) int32; boxes (1, 100, 4); scores (1, 100); classes (1, 100) int32',
             ('a', 'b'),
         ),
-        ((('dets', (1, 100, 5), 'float32'), ('labels', (1, 100), 'int64')), ('a', 'b')),
+        ('dets (1, 100, 5); labels (1, 100) int64', ('a', 'b')),
         # Torchvision counts the background.
-        (
-            (
-                ('boxes', (-1, 4), 'float32'),
-                ('labels', (-1,), 'int64'),
-                ('scores', (-1,), 'float32'),
-            ),
-            ('BACKGROUND', 'a', 'b'),
-        ),
+        ('boxes (?, 4); labels (?) int64; scores (?)', ('BACKGROUND', 'a', 'b')),
     ],
 )
 def test_a_background_in_front_of_the_names_is_skipped_where_it_is_no_class(
@@ -272,30 +238,28 @@ def test_a_background_in_front_of_the_names_is_skipped_where_it_is_no_class(
 ):
     labels = tmp_path / 'labels.txt'
     labels.write_text('BACKGROUND\na\nb\n')
-    fitted = fit(two_masks(*outputs), LabeledOptions(labels_path=str(labels)), DETECTORS)
+    fitted = fit(network(outputs), LabeledOptions(labels_path=str(labels)), DETECTORS)
     assert fitted.class_names == expected
     assert ("without 'BACKGROUND'" in fitted.log_lines[-1]) == (len(expected) == 2)
 
 
 def test_duplicate_outputs_are_refused():
     with pytest.raises(ParameterError, match=r'outputs has duplicates: lane, lane\.'):
-        fit(two_masks(DRIVE, LANE), LabeledOptions(outputs=('lane', 'lane')), SEGMENTERS)
+        fit(network(MASKS), LabeledOptions(outputs=('lane', 'lane')), SEGMENTERS)
 
 
 def test_confidence_is_an_option_of_masks_with_scores():
-    scores, wanted = network(output=(1, 4, 64, 96)), ModelOptions(confidence=True)
+    scores, wanted = network('output0 (1, 4, 64, 96)'), ModelOptions(confidence=True)
     assert fit(scores, wanted, SEGMENTERS).decoder.head.confidence
     assert not fit(scores, ModelOptions(), SEGMENTERS).decoder.head.confidence
-    indices = network(output=(1, 64, 96))
-    indices.outputs = (TensorSpec('output0', (1, 64, 96), 'int64', 'output'),)
+    indices = network('output0 (1, 64, 96) int64')
     for described, families in ((indices, SEGMENTERS), (network(), DETECTORS)):
         with pytest.raises(ParameterError, match=r'has no scores of pixels.*\n.*without ArgMax'):
             fit(described, wanted, families)
 
 
 def test_class_names_make_class_indices_one_byte():
-    indices = network()
-    indices.outputs = (TensorSpec('output0', (1, 64, 96), 'int64', 'output'),)
+    indices = network('output0 (1, 64, 96) int64')
     fitted = fit(indices, LabeledOptions(labels=('road', 'grass')), SEGMENTERS)
     letterbox = Letterbox.fit((96, 64), (64, 96), 'stretch')
     indices_of_none = {'output0': np.full((1, 64, 96), -1)}
@@ -304,7 +268,7 @@ def test_class_names_make_class_indices_one_byte():
 
 
 def test_the_same_network_can_be_fitted_again_after_a_mismatch():
-    described = network(output=(1, 7))
+    described = network('output0 (1, 7)')
     with pytest.raises(TensorMismatchError):
         fit(described, PipelineOptions(), DETECTORS)
     fitted = fit(described, PipelineOptions(decoder='tensor'), TENSORS)

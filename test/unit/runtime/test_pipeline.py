@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from support.descriptions import specs
 from support.fake_runner import HEAD, IMAGE, FakeRunner, fake_detector, head_with
 from trt_ros.errors import ClosedError, TensorMismatchError
 from trt_ros.families.registry import CLASSIFIERS, DEPTHS, DETECTORS
@@ -19,6 +20,10 @@ from trt_ros.vision.thresholds import Thresholds
 open_detector = partial(Pipeline.open, families=DETECTORS)
 
 THRESHOLDS = Thresholds(score=0.3, iou=0.5, max_detections=10)
+
+
+def open_runner(runner, families=DETECTORS, **options):
+    return Pipeline.open(LabeledOptions(**options), families=families, runner=runner)
 
 
 def picture(rgb, wh=(128, 128)):
@@ -41,10 +46,8 @@ def test_antialias_averages_reduced_image(antialias, expected):
         seen.append(tensors['images'][0, 0, 8:-8, 8:-8].round(3))
         return head_with()
 
-    pipeline = open_detector(
-        LabeledOptions(antialias=antialias),
-        runner=FakeRunner(look, inputs=(IMAGE,), outputs=(HEAD,)),
-    )
+    runner = FakeRunner(look, inputs=(IMAGE,), outputs=(HEAD,))
+    pipeline = open_runner(runner, antialias=antialias)
     pixels = np.zeros((256, 256, 3), np.uint8)
     pixels[::4] = 255  # One of the four rows that become one; bilinear looks at the middle two.
     pipeline.infer(Frame.from_pixels(pixels), THRESHOLDS)
@@ -52,10 +55,8 @@ def test_antialias_averages_reduced_image(antialias, expected):
 
 
 def test_boxes_come_back_in_image_pixels_best_first():
-    pipeline = open_detector(
-        LabeledOptions(),
-        runner=fake_detector(head_with((32, 32, 16, 8, 2, 0.5), (8, 24, 16, 8, 0, 0.9))),
-    )
+    runner = fake_detector(head_with((32, 32, 16, 8, 2, 0.5), (8, 24, 16, 8, 0, 0.9)))
+    pipeline = open_runner(runner)
     # 128 × 64 becomes 64 × 32, with 16 rows of padding above.
     assert found(pipeline.infer(picture((0, 0, 0), wh=(128, 64)), THRESHOLDS)) == [
         ([0, 8, 32, 24], 0, 0.9),
@@ -64,12 +65,8 @@ def test_boxes_come_back_in_image_pixels_best_first():
 
 
 def test_thresholds_apply_per_call():
-    pipeline = open_detector(
-        LabeledOptions(),
-        runner=fake_detector(
-            head_with((8, 8, 8, 8, 0, 0.9), (8, 9, 8, 8, 0, 0.8), (40, 40, 8, 8, 1, 0.4))
-        ),
-    )
+    boxes = (8, 8, 8, 8, 0, 0.9), (8, 9, 8, 8, 0, 0.8), (40, 40, 8, 8, 1, 0.4)
+    pipeline = open_runner(fake_detector(head_with(*boxes)))
 
     def scores(**changed):
         detections = pipeline.infer(picture((0, 0, 0)), replace(THRESHOLDS, **changed))
@@ -97,14 +94,11 @@ def test_the_network_gets_the_pixels_in_its_own_layout_and_dtype(
     )
     size = (64, 64) if dynamic else ()
     runner = OnnxRuntimeRunner.open(model, threads=1)
-    pipeline = open_detector(LabeledOptions(input_size=size), runner=runner)
+    pipeline = open_runner(runner, input_size=size)
     # The scores are the means of red, green and blue.
-    assert found(pipeline.infer(picture((255, 102, 0)), THRESHOLDS)) == [
-        ([32, 32, 96, 96], 0, 1.0)
-    ]
-    assert found(pipeline.infer(picture((0, 102, 204)), THRESHOLDS)) == [
-        ([32, 32, 96, 96], 2, 0.8)
-    ]
+    for rgb, label, score in (((255, 102, 0), 0, 1.0), ((0, 102, 204), 2, 0.8)):
+        result = pipeline.infer(picture(rgb), THRESHOLDS)
+        assert found(result) == [([32, 32, 96, 96], label, score)]
     assert pipeline.class_names == ('red', 'green', 'blue')
     pipeline.close()
 
@@ -147,25 +141,17 @@ def test_fixed_batch_network_is_recognized_by_outputs_per_image():
     image, head = (
         TensorSpec(spec.name, (4, *spec.shape[1:]), 'float32', spec.mode) for spec in (IMAGE, HEAD)
     )
-    runner = FakeRunner(
-        [{'output0': np.repeat(head_with((32, 32, 16, 16, 2, 0.9))['output0'], 4, axis=0)}],
-        inputs=(image,),
-        outputs=(head,),
-    )
-    pipeline = open_detector(LabeledOptions(), runner=runner)
+    heads = np.repeat(head_with((32, 32, 16, 16, 2, 0.9))['output0'], 4, axis=0)
+    runner = FakeRunner([{'output0': heads}], inputs=(image,), outputs=(head,))
+    pipeline = open_runner(runner)
     assert pipeline.decoder.name == 'yolov8'
     assert found(pipeline.infer(picture((0, 0, 0)), THRESHOLDS)) == [([48, 48, 80, 80], 2, 0.9)]
 
 
 @pytest.mark.parametrize('image_first', [True, False])
 def test_rtdetr_size_input_is_network_size_and_boxes_are_in_image_pixels(image_first):
-    image = TensorSpec('images', (1, 3, 64, 96), 'float32', 'input')
-    size = TensorSpec('orig_target_sizes', (-1, 2), 'int64', 'input')
-    outputs = [
-        TensorSpec('labels', (1, 2), 'int64', 'output'),
-        TensorSpec('boxes', (1, 2, 4), 'float32', 'output'),
-        TensorSpec('scores', (1, 2), 'float32', 'output'),
-    ]
+    inputs = specs('images (1, 3, 64, 96); orig_target_sizes (?, 2) int64', 'input')
+    outputs = specs('labels (1, 2) int64; boxes (1, 2, 4); scores (1, 2)')
 
     def answer(tensors):
         whole = np.tile(tensors['orig_target_sizes'], 2).astype(np.float32)
@@ -175,10 +161,8 @@ def test_rtdetr_size_input_is_network_size_and_boxes_are_in_image_pixels(image_f
             'boxes': np.stack([whole * 0.25 * [0, 0, 1, 1], whole * 0.5 * [1, 1, 2, 2]], 1),
         }
 
-    inputs = [image, size] if image_first else [size, image]
-    pipeline = open_detector(
-        LabeledOptions(), runner=FakeRunner(answer, inputs=inputs, outputs=outputs)
-    )
+    inputs = inputs if image_first else inputs[::-1]
+    pipeline = open_runner(FakeRunner(answer, inputs=inputs, outputs=outputs))
     assert pipeline.decoder.name == 'rtdetr'
     assert pipeline.preprocess.input_hw == (64, 96)
     found_there = found(pipeline.infer(picture((9, 9, 9), wh=(1920, 1080)), THRESHOLDS))
@@ -187,7 +171,7 @@ def test_rtdetr_size_input_is_network_size_and_boxes_are_in_image_pixels(image_f
 
 def test_an_injected_runner_is_not_warmed_up_and_is_closed_with_the_pipeline():
     runner = fake_detector()
-    pipeline = open_detector(LabeledOptions(), runner=runner)
+    pipeline = open_runner(runner)
     assert runner.call_count == 0
     pipeline.close()
     pipeline.close()
@@ -198,29 +182,20 @@ def test_an_injected_runner_is_not_warmed_up_and_is_closed_with_the_pipeline():
 
 
 def test_task_without_classes_logs_no_class_names():
-    depth = TensorSpec('depth', (1, 1, *IMAGE.shape[2:]), 'float32', 'output')
-    runner = FakeRunner(
-        [{'depth': np.full(depth.shape, 2.5, np.float32)}], inputs=(IMAGE,), outputs=(depth,)
-    )
+    depth = [{'depth': np.full((1, 1, 64, 64), 2.5, np.float32)}]
+    runner = FakeRunner(depth, inputs=(IMAGE,), outputs=specs('depth (1, 1, 64, 64)'))
     pipeline = Pipeline.open(PipelineOptions(), families=DEPTHS, runner=runner)
     assert not [line for line in pipeline.log_lines if 'class' in line]
     values = pipeline.infer(picture((0, 0, 0), wh=(5, 3))).values
     assert values.tolist() == [[2.5] * 5] * 3
     with pytest.raises(TensorMismatchError, match='looks like a depth network'):
-        open_detector(PipelineOptions(), runner=runner)
+        open_runner(runner)
 
 
 def test_pipeline_of_another_task_returns_its_results():
-    scores = TensorSpec('scores', (1, 3), 'float32', 'output')
-    pipeline = Pipeline.open(
-        LabeledOptions(labels=('a', 'b', 'c')),
-        families=CLASSIFIERS,
-        runner=FakeRunner(
-            [{'scores': np.array([[0.2, 0.7, 0.1]], np.float32)}],
-            inputs=(IMAGE,),
-            outputs=(scores,),
-        ),
-    )
+    scores = [{'scores': np.array([[0.2, 0.7, 0.1]], np.float32)}]
+    runner = FakeRunner(scores, inputs=(IMAGE,), outputs=specs('scores (1, 3)'))
+    pipeline = open_runner(runner, CLASSIFIERS, labels=('a', 'b', 'c'))
     assert pipeline.infer(picture((0, 0, 0))).top(2).tolist() == [1, 0]
     assert pipeline.class_names == ('a', 'b', 'c')
     assert pipeline.preprocess.mean == (0.485, 0.456, 0.406)

@@ -1,9 +1,12 @@
 """The way of a frame, one step after the other."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from support.fake_runner import FakeRunner, model_of_image
+from support.descriptions import specs
+from support.fake_runner import HEAD, IMAGE, FakeRunner, fake_detector, model_of_image
 from trt_ros.decode.choice import choose_decoder
 from trt_ros.errors import ScoreRangeError, TensorMismatchError
 from trt_ros.families.family import NetworkDescription
@@ -14,12 +17,16 @@ from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import Thresholds
 
-IMAGE = TensorSpec('images', (1, 3, 64, 64), 'float32', 'input')
-HEAD = TensorSpec('output0', (1, 7, 84), 'float32', 'output')
 ASKED = Thresholds(score=0.1, iou=0.5, max_detections=9)
+IMAGES = specs('images (?, 3, 64, 64)', 'input')
+YOLOV8 = choose_decoder('yolov8', NetworkDescription((IMAGE,), (HEAD,), {}, (64, 64)))
 
 
-def step_by_step(runner, preprocess, decoder, batch=1):
+def step_by_step(runner, batch=1, decoder=None, **preprocessing):
+    """Open a runner with its own decoder, or another one."""
+    described = NetworkDescription(runner.inputs, runner.outputs, runner.metadata, (64, 64))
+    decoder = decoder or choose_decoder('auto', described)
+    preprocess = Preprocess((64, 64), **preprocessing)
     return CpuPipeline(runner, model_of_image(runner, preprocess, decoder), batch)
 
 
@@ -44,12 +51,9 @@ def brightness_finder(size, batch, find=find_brightness):
         seen.append(len(tensors['images']))
         return find(tensors)
 
-    image = TensorSpec('images', (size, 3, 64, 64), 'float32', 'input')
-    head = TensorSpec('output0', (size, 7, 84), 'float32', 'output')
-    decoder = choose_decoder('yolov8', NetworkDescription((IMAGE,), (HEAD,), {}, (64, 64)))
-    return step_by_step(
-        FakeRunner(answer, inputs=[image], outputs=[head]), Preprocess((64, 64)), decoder, batch
-    ), seen
+    inputs, outputs = ([replace(each, shape=(size, *each.shape[1:]))] for each in (IMAGE, HEAD))
+    runner = FakeRunner(answer, inputs=inputs, outputs=outputs)
+    return step_by_step(runner, batch, YOLOV8), seen
 
 
 def scores(results):
@@ -64,11 +68,7 @@ def test_warming_up_runs_once_on_gray_of_the_networks_size_and_close_closes_the_
         return {'output0': np.zeros((1, 7, 84), np.float32)}
 
     runner = FakeRunner(answer, inputs=[IMAGE], outputs=[HEAD])
-    frames = step_by_step(
-        runner,
-        Preprocess((64, 64), scale=1.0),
-        choose_decoder('yolov8', NetworkDescription((IMAGE,), (HEAD,), {}, (64, 64))),
-    )
+    frames = step_by_step(runner, scale=1.0)
     frames.warm_up()
     assert seen == [[114.0]]
     frames.close()
@@ -77,13 +77,7 @@ def test_warming_up_runs_once_on_gray_of_the_networks_size_and_close_closes_the_
 
 
 def test_warming_up_fails_where_scores_are_logits():
-    frames = step_by_step(
-        FakeRunner(
-            [{'output0': np.full((1, 7, 84), -5, np.float32)}], inputs=[IMAGE], outputs=[HEAD]
-        ),
-        Preprocess((64, 64)),
-        choose_decoder('yolov8', NetworkDescription((IMAGE,), (HEAD,), {}, (64, 64))),
-    )
+    frames = step_by_step(fake_detector({'output0': np.full((1, 7, 84), -5, np.float32)}))
     with pytest.raises(ScoreRangeError, match='a score of -5, outside 0 to 1'):
         frames.warm_up()
 
@@ -124,10 +118,8 @@ def test_each_frame_of_a_batch_gets_its_own_result_in_its_own_pixels(size, batch
     )
     assert seen == runs
     assert scores(found) == [[50], [100], [150], [200], [250]]
-    assert [result.xyxy.tolist() for result in found[:2]] == [
-        [[24, 24, 40, 40]],
-        [[48, 48, 80, 80]],
-    ]
+    boxes = [result.xyxy.tolist() for result in found[:2]]
+    assert boxes == [[[24, 24, 40, 40]], [[48, 48, 80, 80]]]
     assert frames.log_lines == (told,)
 
 
@@ -151,10 +143,7 @@ def test_single_image_is_padded_to_fixed_batch():
 
 def test_batched_results_equal_single_results(color_detector):
     runner = OnnxRuntimeRunner.open(color_detector(batch='batch'), threads=1)
-    decoder = choose_decoder(
-        'auto', NetworkDescription(runner.inputs, runner.outputs, runner.metadata, (64, 64))
-    )
-    frames = step_by_step(runner, Preprocess((64, 64)), decoder, 3)
+    frames = step_by_step(runner, 3)
     frames.warm_up()
     assert frames.log_lines == ('batch size: up to 3 images per run',)
     pictures = [gray(value, wh) for value, wh in ((60, (64, 64)), (90, (80, 40)), (99, (30, 50)))]
@@ -169,10 +158,7 @@ def test_batched_results_equal_single_results(color_detector):
 def test_warm_up_detects_batch_dynamic_in_name_only(color_detector):
     path = color_detector(batch='batch', is_baked=True)
     runner = OnnxRuntimeRunner.open(path, threads=1)
-    decoder = choose_decoder(
-        'auto', NetworkDescription(runner.inputs, runner.outputs, runner.metadata, (64, 64))
-    )
-    frames = step_by_step(runner, Preprocess((64, 64)), decoder, 2)
+    frames = step_by_step(runner, 2)
     frames.warm_up()
     (told,) = frames.log_lines
     assert told.startswith(f'batch size 1: ONNX Runtime could not run {path}')
@@ -184,13 +170,7 @@ def test_warm_up_detects_output_without_batch():
     def answer(tensors):
         return {'output0': find_brightness(tensors)['output0'][:1]}
 
-    image = TensorSpec('images', (-1, 3, 64, 64), 'float32', 'input')
-    frames = step_by_step(
-        FakeRunner(answer, inputs=[image], outputs=[HEAD]),
-        Preprocess((64, 64)),
-        choose_decoder('yolov8', NetworkDescription((IMAGE,), (HEAD,), {}, (64, 64))),
-        2,
-    )
+    frames = step_by_step(FakeRunner(answer, inputs=IMAGES, outputs=[HEAD]), 2, YOLOV8)
     with pytest.raises(
         TensorMismatchError, match=r'output0 has the shape \(1, 7, 84\) for a batch of 2'
     ):
@@ -201,12 +181,7 @@ def test_warm_up_detects_output_without_batch():
 
 
 def test_family_without_batched_output_runs_images_singly():
-    image = TensorSpec('images', (-1, 3, 64, 64), 'float32', 'input')
-    outputs = [
-        TensorSpec('selected', (-1, 3), 'int64', 'output'),
-        TensorSpec('boxes', (-1, 2, 4), 'float32', 'output'),
-        TensorSpec('scores', (-1, 2, 2), 'float32', 'output'),
-    ]
+    outputs = specs('selected (?, 3) int64; boxes (?, 2, 4); scores (?, 2, 2)')
 
     def answer(tensors):
         count = len(tensors['images'])
@@ -216,28 +191,18 @@ def test_family_without_batched_output_runs_images_singly():
             'scores': np.full((count, 2, 2), 0.5, np.float32),
         }
 
-    decoder = choose_decoder('auto', NetworkDescription((image,), tuple(outputs), {}, (64, 64)))
-    frames = step_by_step(
-        FakeRunner(answer, inputs=[image], outputs=outputs), Preprocess((64, 64)), decoder, 2
-    )
+    frames = step_by_step(FakeRunner(answer, inputs=IMAGES, outputs=outputs), 2)
     assert frames.log_lines == (
         'batch size 1: only the image input of the network has a batch dimension',
     )
-    assert [result.labels.tolist() for result in frames.infer_all([gray(0)] * 2, ASKED)] == [
-        [1],
-        [1],
-    ]
+    found = frames.infer_all([gray(0)] * 2, ASKED)
+    assert [result.labels.tolist() for result in found] == [[1], [1]]
 
 
 @pytest.mark.parametrize('size', [-1, 1])
 def test_constant_inputs_are_repeated_per_image(size):
-    image = TensorSpec('images', (-1, 3, 64, 64), 'float32', 'input')
     sizes = TensorSpec('orig_target_sizes', (size, 2), 'int64', 'input')
-    outputs = [
-        TensorSpec('labels', (-1, 2), 'int64', 'output'),
-        TensorSpec('boxes', (-1, 2, 4), 'float32', 'output'),
-        TensorSpec('scores', (-1, 2), 'float32', 'output'),
-    ]
+    outputs = specs('labels (?, 2) int64; boxes (?, 2, 4); scores (?, 2)')
     seen = []
 
     def answer(tensors):
@@ -249,10 +214,7 @@ def test_constant_inputs_are_repeated_per_image(size):
             'scores': np.ones((count, 2), np.float32),
         }
 
-    inputs = (image, sizes)
-    decoder = choose_decoder('auto', NetworkDescription(inputs, tuple(outputs), {}, (64, 64)))
-    frames = step_by_step(
-        FakeRunner(answer, inputs=inputs, outputs=outputs), Preprocess((64, 64)), decoder, 2
-    )
+    runner = FakeRunner(answer, inputs=(*IMAGES, sizes), outputs=outputs)
+    frames = step_by_step(runner, 2)
     frames.infer_all([gray(0)] * 2, ASKED)
     assert seen == ([[[64, 64]] * 2] if size == -1 else [[[64, 64]]] * 2)
