@@ -81,6 +81,7 @@ REPLIES = {
     'a shape of 100 sizes': _set_shape(*[1] * 100),
     'a value beyond its type': _typed('UINT8', 'uint_contents', [300]),
     'no values': _typed('FP32', 'fp32_contents', []),
+    'one dimension': _set_shape(7 * 84),
 }
 
 
@@ -166,7 +167,6 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):
     :param is_plain: whether to lack Triton's extensions.
     :param has_typed_contents: whether float32 outputs are typed numbers, not bytes.
     :param token: bearer token that each request must have; '' for none.
-    :param is_flat: whether outputs have one dimension, whatever the model says.
     :param is_forgetful: whether to forget regions of shared memory at once.
     :param change: called with each reply of a run.
     :param shapes: of the first of 'inputs' and 'outputs', in place of the model's own.
@@ -178,15 +178,13 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):
         is_plain: bool,
         has_typed_contents: bool,
         token: str,
-        is_flat: bool,
         is_forgetful: bool,
         change: Callable,
         shapes: dict[str, list[int]],
     ) -> None:
         self._models, self._is_plain, self._token = models, is_plain, token
         self._has_typed_contents = has_typed_contents
-        self._is_flat, self._is_forgetful = is_flat, is_forgetful
-        self._change, self._shapes = change, shapes
+        self._is_forgetful, self._change, self._shapes = is_forgetful, change, shapes
         self._regions: dict[str, mmap.mmap] = {}
 
     def _model(self, name, context) -> Model:
@@ -241,8 +239,6 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):
             model.run(names, tensors, reply, has_typed_contents=self._has_typed_contents)
         except Exception as error:
             context.abort(grpc.StatusCode.INTERNAL, str(error))
-        for each in reply.outputs if self._is_flat else ():
-            each.shape[:] = [int(np.prod(each.shape))]
         self._change(reply)
         return reply
 
@@ -270,7 +266,6 @@ def started(words: list[str]) -> tuple[grpc.Server, int]:
     parser.add_argument('--plain', action='store_true', help='without extensions of Triton')
     parser.add_argument('--typed', action='store_true', help='float32 outputs as numbers')
     parser.add_argument('--token', default='')
-    parser.add_argument('--flat', action='store_true', help='outputs of one dimension')
     parser.add_argument('--forgetful', action='store_true', help='without regions of memory')
     parser.add_argument('--reply', choices=REPLIES)
     parser.add_argument('--shapes', type=json.loads, default={})
@@ -283,7 +278,6 @@ def started(words: list[str]) -> tuple[grpc.Server, int]:
         arguments.plain,
         arguments.typed,
         arguments.token,
-        arguments.flat,
         arguments.forgetful,
         REPLIES.get(arguments.reply, lambda reply: None),
         arguments.shapes,

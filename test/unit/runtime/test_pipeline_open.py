@@ -6,33 +6,22 @@ import threading
 import numpy as np
 import pytest
 
+from support.descriptions import specs
 from support.fake_runner import IMAGE, FakeRunner, fake_detector
-from trt_ros.errors import (
-    ModelError,
-    ParameterError,
-    TensorMismatchError,
-    TrtRosError,
-)
+from trt_ros.errors import ModelError, ParameterError, TensorMismatchError
 from trt_ros.families.registry import CLASSIFIERS, DEPTHS, DETECTORS
 from trt_ros.progress import CancelledError
 from trt_ros.runtime.backends import Backend
 from trt_ros.runtime.cpu.pipeline import CpuPipeline
 from trt_ros.runtime.options import LabeledOptions, PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.tensors import TensorSpec
 
 open_detector = partial(Pipeline.open, families=DETECTORS)
 
 
 def classifier(**options):
-    scores = TensorSpec('scores', (1, 10), 'float32', 'output')
-    return Pipeline.open(
-        LabeledOptions(**options),
-        families=CLASSIFIERS,
-        runner=FakeRunner(
-            [{'scores': np.zeros((1, 10), np.float32)}], inputs=(IMAGE,), outputs=(scores,)
-        ),
-    )
+    runner = FakeRunner([{}], inputs=(IMAGE,), outputs=specs('scores (1, 10)'))
+    return Pipeline.open(LabeledOptions(**options), families=CLASSIFIERS, runner=runner)
 
 
 def test_classifier_crops_the_center_by_default():
@@ -44,8 +33,7 @@ def test_classifier_crops_the_center_by_default():
 
 
 def test_whole_image_tasks_do_not_crop():
-    depth = TensorSpec('depth', (1, 1, 32, 32), 'float32', 'output')
-    runner = FakeRunner([{}], inputs=(IMAGE,), outputs=(depth,))
+    runner = FakeRunner([{}], inputs=(IMAGE,), outputs=specs('depth (1, 1, 32, 32)'))
     with pytest.raises(ParameterError, match='would not see the whole image'):
         Pipeline.open(PipelineOptions(resize='center_crop'), families=DEPTHS, runner=runner)
     assert runner.is_closed
@@ -89,18 +77,25 @@ def test_phases_are_reported_in_order(color_detector):
 
 
 @pytest.mark.parametrize(
-    ('shape', 'dtype', 'message'),
+    ('image', 'options', 'message'),
     [
-        ((4, 3, 64, 64), 'float32', 'has a batch size of 4, which the outputs do not have'),
-        ((1, 3, 64), 'float32', '(?s)is not a batch of images.*node `tensor`.*images=tensor:'),
-        ((1, 5, 64, 64), 'float32', '(?s)no dimension of 1, 3 or 4 channels.*node `tensor`'),
-        ((1, 3, 64, 64), 'int64', 'unsupported image dtype int64'),
+        ('(4, 3, 64, 64)', {}, 'has a batch size of 4, which the outputs do not have'),
+        ('(1, 3, 64)', {}, '(?s)is not a batch of images.*node `tensor`.*images=tensor:'),
+        ('(1, 5, 64, 64)', {}, '(?s)no dimension of 1, 3 or 4 channels.*node `tensor`'),
+        ('(1, 3, 64, 64) int64', {}, 'unsupported image dtype int64'),
+        ('(1, 3, 64, 64) uint8', {'mean': (1.0,) * 3, 'scale': 0.5}, 'mean and scale cannot'),
+        ('', {'input_size': (32, 32)}, 'takes only 64 by 64'),
+        ('', {'decoder': 'yolox'}, 'not those of yolox'),
+        ('', {'decoder': 'ssd'}, 'not those of ssd'),
+        ('', {'decoder': 'yolo'}, "Decoder 'yolo' does not exist"),
+        ('', {'labels': ('one', 'two')}, '2 named classes'),
+        ('', {'labels_path': '/nowhere/labels.txt'}, 'Cannot read the class names'),
     ],
 )
-def test_rejects_input_that_is_not_an_image(shape, dtype, message):
-    runner = fake_detector(inputs=[TensorSpec('images', shape, dtype, 'input')])
-    with pytest.raises(TensorMismatchError, match=message):
-        open_detector(LabeledOptions(), runner=runner)
+def test_rejects_images_and_options_that_do_not_fit(image, options, message):
+    runner = fake_detector(inputs=specs(f'images {image or "(1, 3, 64, 64)"}', 'input'))
+    with pytest.raises((ParameterError, TensorMismatchError), match=message):
+        open_detector(LabeledOptions(**options), runner=runner)
     assert runner.is_closed
 
 
@@ -113,38 +108,12 @@ def test_rejects_network_of_another_task():
     assert runner.is_closed
 
 
-@pytest.mark.parametrize(
-    ('options', 'error', 'message'),
-    [
-        ({'input_size': (32, 32)}, ParameterError, 'takes only 64 by 64'),
-        ({'decoder': 'yolox'}, TensorMismatchError, 'not those of yolox'),
-        ({'decoder': 'ssd'}, TensorMismatchError, 'not those of ssd'),
-        ({'decoder': 'yolo'}, ParameterError, "Decoder 'yolo' does not exist"),
-        ({'labels': ('one', 'two')}, TrtRosError, '2 named classes'),
-        ({'labels_path': '/nowhere/labels.txt'}, ParameterError, 'Cannot read the class names'),
-    ],
-)
-def test_rejects_options_that_contradict_the_network(options, error, message):
-    runner = fake_detector()
-    with pytest.raises(error, match=message):
-        open_detector(LabeledOptions(**options), runner=runner)
-    assert runner.is_closed
-
-
-def test_normalizing_a_uint8_input_is_refused():
-    runner = fake_detector(inputs=[TensorSpec('images', (1, 3, 64, 64), 'uint8', 'input')])
-    with pytest.raises(ParameterError, match='mean and scale cannot be applied'):
-        open_detector(LabeledOptions(mean=(1.0, 1.0, 1.0), scale=0.5), runner=runner)
-
-
 def test_missing_model_names_the_parameter():
     with pytest.raises(ParameterError, match='Set model_path'):
         open_detector(LabeledOptions())
 
 
-def test_unsupported_size_fails_at_open_not_at_first_frame(
-    color_detector,
-):
+def test_unsupported_size_fails_at_open_not_at_first_frame(color_detector):
     # Its head has the anchors of 64 × 64 whatever it gets, and it is told of another size.
     model = color_detector(shape=(), metadata={})
     with pytest.raises((ModelError, TensorMismatchError)):
@@ -168,12 +137,9 @@ def test_cancel_during_open_stops_before_next_phase(color_detector):
         told.append(progress.phase)
         cancelled.set()
 
+    options = LabeledOptions(model_path=str(color_detector()))
     with pytest.raises(CancelledError, match='before choosing the decoder'):
-        open_detector(
-            LabeledOptions(model_path=str(color_detector())),
-            on_progress=on_progress,
-            cancelled=cancelled,
-        )
+        open_detector(options, on_progress=on_progress, cancelled=cancelled)
     assert told == ['loading the model']
 
 
