@@ -2,14 +2,17 @@
 Time a detector and a classifier of its objects: as one bundle, two pipelines, and two nodes.
 
 The demo's detector, or --detector, on a scene of the demo; the classifier is of eight convolutions
-on 96 x 96 pixels and 1000 classes, or --classifier. The nodes are in one process with the camera,
-and images pass by reference; latency is from stamp to published detections. Needs ROS 2 for these.
+on 96 x 96 pixels and 1000 classes, or --classifier. Where torch is installed, a CUDA graph of
+torch.compile does the same: it selects boxes on the GPU, and crops a fixed number of them. The
+nodes are in one process with the camera, and images pass by reference; latency is from stamp to
+published detections. Needs ROS 2 for these.
 
     python benchmarks/cascades.py [--detector FILE] [--classifier FILE] [--max-regions N]
 """
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 import statistics
@@ -30,7 +33,7 @@ from demo.scene import draw_scene
 
 from support.bundles import weights
 from support.save_network import save_network
-from trt_ros import Frame, Pipeline
+from trt_ros import Frame, Pipeline, Thresholds
 from trt_ros.demo import MODEL
 from trt_ros.families.registry import CLASSIFIERS
 
@@ -85,6 +88,61 @@ def in_turn(ways: dict[str, Callable[[], Any]], rounds: int) -> Iterator[tuple[s
     yield from times.items()
 
 
+def torch_graph(
+    args: Namespace, bundle: Path, both: Any, pixels: np.ndarray
+) -> Callable[[], dict[str, np.ndarray]]:
+    """Return the bundle as a CUDA graph of torch.compile: a YOLOv8 and a classifier."""
+    import torch
+    from torch_network import (
+        DEVICE,
+        Graph,
+        best_boxes,
+        boxes_of,
+        compiled,
+        compiled_network,
+        cropped,
+        prepared,
+    )
+
+    (image,), (region,) = both.detector.feeds.values(), both.regions.feeds.values()
+    box = image.preprocess.letterbox(pixels.shape[1::-1])
+    prepare = compiled(prepared(image.preprocess, box))
+    crop = compiled(cropped(region.crop.preprocess))
+    detect = compiled_network(args.detector, 'fp32')
+    classify = compiled_network(bundle.parent / 'classifier.onnx', 'fp32')
+
+    def select(head: torch.Tensor) -> dict[str, torch.Tensor]:
+        found = [each[0] for each in boxes_of(head, box)]
+        return best_boxes(*found, Thresholds(0.3), candidates=256, count=100)
+
+    select = compiled(select)
+
+    def work(image: torch.Tensor) -> dict[str, torch.Tensor]:
+        (head,) = detect(prepare(image)).values()
+        found = select(head)
+        (classes,) = classify(crop(image[0], found['boxes'][: args.max_regions])).values()
+        return {**found, 'classes': classes}
+
+    graph = Graph(work, torch.zeros((1, *pixels.shape), dtype=torch.uint8, device=DEVICE))
+
+    def run() -> dict[str, np.ndarray]:
+        graph.inputs[0][0] = pixels
+        return graph.run()
+
+    return run
+
+
+def agreement(ours: Any, theirs: dict[str, np.ndarray]) -> str:
+    """Return how the results of torch differ from ours."""
+    count = int((theirs['scores'] > 0).sum())
+    if len(ours) != count:
+        return f"{len(ours)} objects, {count} of torch's graph"
+    boxes = np.abs(ours.xyxy - theirs['boxes'][:count]).max()
+    classes = [each.scores for each in ours.region_results if each is not None]
+    scores = np.abs(classes - theirs['classes'][: len(classes)]).max()
+    return f"torch's graph: boxes to {boxes:.2f} pixels, scores of classes to {scores:.2g}"
+
+
 def pipelines(args: Namespace, bundle: Path, pixels: np.ndarray) -> None:
     """Print the times of one bundle and of two pipelines."""
     options = {'backend': args.backend, 'gpu_wait': 'spin'}
@@ -111,6 +169,10 @@ def pipelines(args: Namespace, bundle: Path, pixels: np.ndarray) -> None:
             'two pipelines': two,
             'the detector alone': lambda: detector(frame, score=0.3),
         }
+        if find_spec('torch'):
+            run = torch_graph(args, bundle, both, pixels)
+            ways['torch.compile, one CUDA graph'] = run
+            print(agreement(both(frame, score=0.3), run()))
         print('\n'.join(both.log_lines))
         print(f'{len(both(frame, score=0.3))} objects\n| run | p50 ms | p99 ms |\n|---|---|---|')
         for name, each in in_turn(ways, args.rounds):

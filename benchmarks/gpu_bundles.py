@@ -7,7 +7,8 @@ the same without graphs; a graph of torch, where torch is installed, with and wi
 torch.compile; and ONNX Runtime on the CPU. All in turn, in one process.
 
 Then each bundle by itself: this one, the two networks of Isaac ROS's test, a chain of the sizes of
-EdgeTAM with a memory of seven frames, and the files given, such as policies of LEAPP.
+EdgeTAM with a memory of seven frames, and the files given, such as policies of LEAPP; where torch
+is installed, each of their networks compiled by it, too, all in one CUDA graph.
 
     python benchmarks/gpu_bundles.py [BUNDLE.yaml ..] [--rounds N]
 """
@@ -32,6 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / 'test'))
 
 from support.bundles import denoiser, two_sums, weights, write_bundle
 from trt_ros import Pipeline
+from trt_ros.model.leapp import read_bundle
 from trt_ros.model.run_inputs import measured_inputs, split_inputs
 from trt_ros.runtime.gpu.measure import Work, graph_times, stage_times
 from trt_ros.runtime.gpu.open import open_tensor_runner
@@ -183,6 +185,59 @@ def torch_graph(folder: Path, *, is_compiled: bool) -> Callable[..., np.ndarray]
     return call
 
 
+def torch_networks(path: Path) -> Callable[[], dict[str, np.ndarray]]:
+    """Return a run of a bundle in one CUDA graph of torch, its networks compiled; inputs are 0."""
+    import torch
+    from torch_network import DEVICE, Graph, compiled_network
+
+    bundle = read_bundle(path)
+    networks = {
+        name: compiled_network(each.path, 'fp32') for name, each in bundle.networks.items()
+    }
+    free, states = {}, {}
+    for key, port in bundle.ports('input').items():
+        if key not in bundle.flow and not any(key in each.values for each in bundle.groups):
+            kept = states if key in bundle.feedback else free
+            kept[key] = torch.zeros(port.spec.shape, device=DEVICE)
+    constants = {
+        key: [torch.from_numpy(np.array(each)).to(DEVICE) for each in steps]
+        for group in bundle.groups
+        for key, steps in group.values.items()
+    }
+
+    def work(*given: torch.Tensor) -> dict[str, torch.Tensor]:
+        values = {**states, **dict(zip(free, given))}
+        for group in bundle.groups:
+            for step in range(group.steps):
+                carried = {key: values[each] for key, each in group.carry.items() if step}
+                carried |= {
+                    key: each[step] for key, each in constants.items() if key in group.values
+                }
+                for name in group.networks:
+                    inputs = {
+                        port: carried.get(key, values.get(bundle.flow.get(key, key)))
+                        for port in bundle.networks[name].inputs
+                        for key in (f'{name}/{port}',)
+                    }
+                    found = networks[name](**inputs)
+                    values |= {f'{name}/{port}': each for port, each in found.items()}
+        for key, output in bundle.feedback.items():
+            states[key].copy_(values[output])
+        return {name: values[name] for name in bundle.chosen}
+
+    graph, zeros = (
+        Graph(work, *free.values()),
+        [np.zeros(each.shape, 'f4') for each in free.values()],
+    )
+
+    def run() -> dict[str, np.ndarray]:
+        for target, each in zip(graph.inputs, zeros):
+            target[:] = each
+        return {name: each.copy() for name, each in graph.run().items()}
+
+    return run
+
+
 def in_turn(
     ways: dict[str, Callable[[dict[str, np.ndarray]], np.ndarray]],
     inputs: dict[str, np.ndarray],
@@ -250,8 +305,18 @@ def compare(path: Path, rounds: int) -> None:
         print(f'| {name} | {np.percentile(each, 50):.0f} | {np.percentile(each, 99):.0f} |')
 
 
+def call_us(run: Callable[[], object], rounds: int) -> float:
+    """Return the median time of a call in us."""
+    times = []
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        run()
+        times.append(1e6 * (time.perf_counter() - begin))
+    return statistics.median(times)
+
+
 def times_of(path: Path, rounds: int) -> Iterator[float]:
-    """Yield the median us of a bundle: on the GPU, wall over that, a call, and one on the CPU."""
+    """Yield medians in us: the graph, wall over that, a call, with torch, and on the CPU."""
     calls = []
     for options in (GPU, {'backend': 'onnxruntime'}):
         with Pipeline.open(str(path), **options) as pipeline:
@@ -260,13 +325,15 @@ def times_of(path: Path, rounds: int) -> Iterator[float]:
                 yield 1e3 * statistics.median(found['gpu'])
                 yield 1e3 * statistics.median(np.subtract(found['wall'], found['gpu']))
             frames, tensors = split_inputs(pipeline.feeds, measured_inputs(pipeline.feeds, None))
-            times = []
-            for _ in range(20 if path.parent.name == 'EdgeTAM' else rounds):
-                begin = time.perf_counter()
-                pipeline.start(frames, DEFAULT_THRESHOLDS, tensors).result()
-                times.append(1e6 * (time.perf_counter() - begin))
-            calls.append(statistics.median(times))
-    yield from calls
+
+            def run(pipeline: Any = pipeline, given: Any = (frames, DEFAULT_THRESHOLDS, tensors)):
+                pipeline.start(*given).result()
+
+            calls.append(call_us(run, 20 if path.parent.name == 'EdgeTAM' else rounds))
+    yield calls[0]
+    if find_spec('torch'):
+        yield call_us(torch_networks(path), rounds)
+    yield calls[1]
 
 
 def main() -> None:
@@ -281,8 +348,9 @@ def main() -> None:
             folder.mkdir()
         path = denoiser(folders['denoiser'], STEPS, side=96, width=1024, actions=ACTIONS)
         compare(path, args.rounds)
-        print('\n| bundle | GPU us | wall - GPU us | call us | ONNX Runtime us |')
-        print('|---|---|---|---|---|')
+        theirs = ['torch.compile us'] if find_spec('torch') else []
+        columns = ['bundle', 'GPU us', 'wall - GPU us', 'call us', *theirs, 'ONNX Runtime us']
+        print(f'\n| {" | ".join(columns)} |', '|---' * len(columns) + '|', sep='\n')
         paths = [path, two_sums(folders['Isaac']), edge_tam(folders['EdgeTAM']), *args.bundles]
         for each in paths:
             cells = ' | '.join(f'{value:.0f}' for value in times_of(each, args.rounds))

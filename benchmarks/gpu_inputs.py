@@ -4,15 +4,19 @@ Runs of tensors, several images and states in the captured graph, beside runs wi
     python benchmarks/gpu_inputs.py [--rounds 300] [--json FILE]
 
 Without a graph, a run copies from and to pageable memory and enqueues the network, as
-`TensorRTRunner.infer` does; for images, preprocessing is not included. The networks are of random
-weights: a GRU of 64 inputs and 256 states, a policy of two cameras (640x480) and 14 joints, and
-the difference of two tensors of 4.9 MB. The last lines are runs of up to 4096 points of 32 values,
-padded with a mask: the same number of points, and another one per run, in turn; and runs of the
-GRU on the CPU, by a Pipeline and by the session of ONNX Runtime alone, in turn.
+`TensorRTRunner.infer` does; for images, preprocessing is not included. Where torch is installed,
+the last column is a whole run by torch.compile in a CUDA graph, with preprocessing.
+
+The networks are of random weights: a GRU of 64 inputs and 256 states, a policy of two cameras
+(640x480) and 14 joints, and the difference of two tensors of 4.9 MB. The last lines are runs of up
+to 4096 points of 32 values, padded with a mask: the same number of points, and another one per
+run, in turn; and runs of the GRU on the CPU, by a Pipeline and by the session of ONNX Runtime
+alone, in turn.
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 import json
 from pathlib import Path
 import tempfile
@@ -25,6 +29,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from trt_ros.engine.options import BuildOptions, ShapeRange
 from trt_ros.families.registry import TENSORS
+from trt_ros.model.feeds.base import Feed
+from trt_ros.model.feeds.image import ImageFeed
+from trt_ros.model.feeds.state import StateFeed
 from trt_ros.runtime.cpu.checked_runner import CheckedRunner
 from trt_ros.runtime.cpu.pipeline import CpuPipeline
 from trt_ros.runtime.fitting import fit
@@ -174,6 +181,44 @@ def measure_cpu(path: Path, rounds: int) -> dict[str, Any]:
     return {'name': 'cpu', **{name: percentiles(each[10:]) for name, each in times.items()}}
 
 
+def torch_run(path: Path, feeds: Mapping[str, Feed], frame: Frame) -> Callable[[], object]:
+    """Return a whole run by torch.compile, from arrays to arrays, in one CUDA graph."""
+    import torch
+    from torch_network import DEVICE, Graph, compiled, compiled_network, prepared
+
+    network, steps, sources, states = compiled_network(path, 'fp32'), {}, {}, {}
+    pixels = frame.data[: frame.nbytes].reshape(1, frame.height, frame.width, 3)
+    given: list[np.ndarray] = []
+    for name, feed in feeds.items():
+        if isinstance(feed, ImageFeed):
+            steps[name] = compiled(prepared(feed.preprocess, feed.preprocess.letterbox(frame.wh)))
+            given.append(pixels)
+        else:
+            zeros = np.zeros(feed.spec.shape, np.float32)
+            if isinstance(feed, StateFeed):
+                states[name] = torch.from_numpy(zeros).to(DEVICE)
+                continue
+            given.append(zeros)
+        sources[name] = torch.from_numpy(given[-1]).to(DEVICE)
+
+    def work(*tensors: torch.Tensor) -> dict[str, torch.Tensor]:
+        named = zip(sources, tensors)
+        inputs = {name: steps[name](each) if name in steps else each for name, each in named}
+        found = network(**inputs, **states)
+        for name, each in states.items():
+            each.copy_(found.pop(feeds[name].output))
+        return found
+
+    graph = Graph(work, *sources.values())
+
+    def run() -> dict[str, np.ndarray]:
+        for target, each in zip(graph.inputs, given):
+            target[:] = each
+        return {name: each.copy() for name, each in graph.run().items()}
+
+    return run
+
+
 def measure(name: str, path: Path, inputs: tuple[str, ...], rounds: int) -> dict[str, Any]:
     runner = open_tensor_runner(path, BuildOptions(precision='fp32'), backend='tensorrt_rtx')
     zeros = {spec.name: np.zeros(spec.shape, spec.dtype) for spec in runner.inputs}
@@ -200,6 +245,13 @@ def measure(name: str, path: Path, inputs: tuple[str, ...], rounds: int) -> dict
         'wall - GPU': over,
         'whole run': host['frame'],
     }
+    if find_spec('torch'):
+        run, times['torch.compile'] = torch_run(path, fitted.feeds, frame), []
+        for number in range(rounds + 10):
+            start = time.perf_counter()
+            run()
+            if number >= 10:
+                times['torch.compile'].append((time.perf_counter() - start) * 1e3)
     return {'name': name, **{each: percentiles(ms) for each, ms in times.items()}}
 
 
@@ -209,7 +261,8 @@ def main() -> None:
     parser.add_argument('--json', type=Path)
     args = parser.parse_args()
     results = []
-    columns = ('without a graph', 'GPU', 'wall - GPU', 'whole run')
+    columns = ['without a graph', 'GPU', 'wall - GPU', 'whole run']
+    columns += ['torch.compile'] if find_spec('torch') else []
     print(f'{"us, p50 (p99)":14}' + ''.join(f'{column:>20}' for column in columns))
     with tempfile.TemporaryDirectory() as folder:
         for network in (gru, policy, difference):

@@ -5,7 +5,8 @@ The demo's detector with a dynamic batch size, or --model. SAHI slices the same 
 sizes, runs the same pipeline on slice after slice, and merges with NMS; without the wheel
 (pip install --no-deps sahi shapely pillow), its row is missing. Where ultralytics is installed
 (with torch), its model class of SAHI runs the same ONNX file, too: by ONNX Runtime, on the GPU if
-that is onnxruntime-gpu.
+that is onnxruntime-gpu. Where torch is installed, a CUDA graph of torch.compile cuts the tiles,
+runs them as one batch and selects the boxes.
 
     python benchmarks/tiles.py [--model FILE] [--tiles 4x2] [--rounds N]
 """
@@ -53,6 +54,48 @@ def provider(model: Any) -> str:
     return name
 
 
+def torch_graph(path: Path, tiles: Any, image: np.ndarray) -> Callable[[], dict[str, np.ndarray]]:
+    """Return the tiles of an image as a CUDA graph of torch.compile, for a YOLOv8."""
+    import torch
+    from torch_network import (
+        DEVICE,
+        Graph,
+        best_boxes,
+        boxes_of,
+        compiled,
+        compiled_network,
+        prepared,
+    )
+
+    box, origins = tiles.places(image.shape[1::-1])
+    (width, height), prepare = box.image_wh, prepared(tiles.preprocess, box)
+    places = origins.tolist()
+    shifts = torch.from_numpy(np.tile(origins, 2)).to(DEVICE, torch.float32)[:, None]
+
+    def cut(image: torch.Tensor) -> torch.Tensor:
+        parts = [image[y : y + height, x : x + width] for x, y in places]
+        return prepare(torch.stack(parts))
+
+    def select(head: torch.Tensor) -> dict[str, torch.Tensor]:
+        corners, scores, labels = boxes_of(head, box)
+        found = (each.flatten(0, 1) for each in (corners + shifts, scores, labels))
+        return best_boxes(*found, ASKED, candidates=2048, count=ASKED.max_detections)
+
+    cut, select, network = compiled(cut), compiled(select), compiled_network(path, 'fp32')
+
+    def work(image: torch.Tensor) -> dict[str, torch.Tensor]:
+        (head,) = network(cut(image)).values()
+        return select(head)
+
+    graph = Graph(work, torch.zeros(image.shape, dtype=torch.uint8, device=DEVICE))
+
+    def run() -> dict[str, np.ndarray]:
+        graph.inputs[0][:] = image
+        return graph.run()
+
+    return run
+
+
 def main() -> None:
     """Measure in turn, in one process, and print a table in Markdown."""
     parser = ArgumentParser(description=__doc__)
@@ -86,6 +129,11 @@ def main() -> None:
             ways[f"SAHI's model of ultralytics, {provider(model)}"] = lambda: sliced_by(
                 model, rgb, (width, height), 0.2, ASKED
             )
+        if find_spec('torch'):
+            fixed = args.model or with_batch(Path(folder) / 'fixed.onnx', count)
+            graph = torch_graph(fixed, feed.tiles, image)
+            ways['torch.compile, one CUDA graph'] = graph
+            print(f"{int((graph()['scores'] > 0).sum())} objects with torch's graph")
         times: dict[str, list[float]] = {name: [] for name in ways}
         for number in range(args.rounds + 10):
             for name, run in ways.items():
