@@ -34,6 +34,7 @@ def test_modules_import_in_bare_python():
 
 def test_help_names_every_verb():
     text = bare_python('-m', 'trt_ros', '--help')
+    assert text.startswith('usage: trt-ros ') and 'Results of pictures and videos' in text
     assert [verb for verb in cli.verbs() if f'\n    {verb} ' not in text] == []
 
 

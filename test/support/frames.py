@@ -1,7 +1,11 @@
-"""Frames of noise."""
+"""Frames of noise, and files of pictures."""
+
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
+from trt_ros.media import open_video_writer
 from trt_ros.vision.frame import ENCODINGS, Frame
 
 
@@ -13,3 +17,11 @@ def noise_frame(
     rows = height * 3 // 2 if encoding in ('nv12', 'nv21') else height
     data = np.random.default_rng(width).integers(0, 256, step * rows, dtype=np.uint8)
     return Frame(data, width, height, step, encoding, is_bigendian)
+
+
+def write_video(path: Path, pictures: Sequence[np.ndarray], rate_hz: float = 10.0) -> None:
+    """Write pictures of one size, (H, W, 3) uint8 BGR."""
+    writer = open_video_writer(path, rate_hz, pictures[0].shape[1::-1])
+    for pixels in pictures:
+        writer.write(pixels)
+    writer.release()

@@ -136,7 +136,7 @@ def test_a_folder_of_pictures_may_have_other_files(tmp_path):
         next(read_images(tmp_path, 23))
 
 
-@pytest.mark.parametrize('name', ['out', 'x.txt', f'x.{LATIN_1}'])
+@pytest.mark.parametrize('name', ['out', 'x.txt', '.png', f'x.{LATIN_1}'])
 def test_a_name_without_the_suffix_of_a_picture_is_refused(tmp_path, name):
     for refuse in (check_picture_path, lambda path: write_picture(path, PIXELS)):
         with pytest.raises(ParameterError, match='Unsupported picture format'):

@@ -2,8 +2,6 @@
 
 from contextlib import ExitStack, closing
 import sqlite3
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -19,7 +17,7 @@ from support.recordings import (
     text_message,
     write_recording,
 )
-from support.waiting import DEADLINE_SECONDS
+from support.scripts import run_script
 from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.recording import Recording, is_recording, recordings_in
 
@@ -221,13 +219,7 @@ def test_without_mcap_the_error_names_it(tmp_path):
         'from pathlib import Path; from trt_ros.recording import Recording\n'
         'Recording(Path(sys.argv[1]))'
     )
-    done = subprocess.run(
-        [sys.executable, '-c', code, str(tmp_path / 'a.mcap')],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_SECONDS,
-        check=False,
-    )
+    done = run_script(code, tmp_path / 'a.mcap', check=False)
     assert 'Reading of recordings needs the Python package mcap' in done.stderr
     assert 'Remedy: pip install mcap' in done.stderr
 

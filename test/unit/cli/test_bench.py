@@ -20,19 +20,9 @@ def bench(color_detector, tmp_path, capsys):
 
     def run(*args, model=None, **kwargs):
         path = tmp_path / 'all.json'
-        code = main(
-            [
-                'bench',
-                str(model or color_detector(**kwargs)),
-                '--frames',
-                '4',
-                '--image-size',
-                '160x120',
-                '--json',
-                str(path),
-                *map(str, args),
-            ]
-        )
+        common = ('--frames', 4, '--image-size', '160x120', '--json', path)
+        words = ('bench', model or color_detector(**kwargs), *common, *args)
+        code = main([str(word) for word in words])
         found = json.loads(path.read_text()) if path.exists() else None
         return code, found, capsys.readouterr()
 

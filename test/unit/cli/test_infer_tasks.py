@@ -7,18 +7,15 @@ import cv2
 import numpy as np
 import pytest
 
+from support.frames import write_video
 from support.save_network import save_text
 from trt_ros.cli import main
 
 # Of pycocotools 2.0.11 with NumPy 2.
 pytestmark = pytest.mark.filterwarnings('ignore:__array__ implementation:DeprecationWarning')
 
-BOX = (
-    32,
-    32,
-    40,
-    20,
-)  # Center, width and height in the network's 64 × 64 pixels; images have 128.
+# Center, width and height in the network's 64 × 64 pixels; images have 128.
+BOX = 32, 32, 40, 20
 XYXY = [24.0, 44.0, 104.0, 84.0]
 
 
@@ -209,17 +206,9 @@ def test_small_depths_keep_their_digits(infer, network):
     assert (entry['depth']['min'], entry['depth']['max']) == (1.2346e-05, 5e-05)
 
 
-def test_a_coco_file_without_folder_is_refused(infer, pose, tmp_path):
-    _, said = infer(pose, '--coco', tmp_path / 'none' / 'coco.json', code=1)
-    assert 'none does not exist.' in said
-
-
 def test_masks_of_videos_are_numbered(infer, semantic, tmp_path):
     clip = tmp_path / 'clip.avi'
-    writer = cv2.VideoWriter(str(clip), int.from_bytes(b'MJPG', 'little'), 10.0, (64, 64))
-    for _ in range(2):
-        writer.write(np.zeros((64, 64, 3), np.uint8))
-    writer.release()
+    write_video(clip, [np.zeros((64, 64, 3), np.uint8)] * 2)
     entries, _ = infer(semantic, clip, names=())
     assert [each['mask']['file'] for each in entries] == [
         'clip_000000_mask.png',
@@ -264,14 +253,8 @@ def test_image_ids_are_the_numbers_that_all_files_are_named(infer, pose, tmp_pat
 
 def test_ids_are_those_of_the_annotations(infer, pose, tmp_path):
     truth = tmp_path / 'truth.json'
-    truth.write_text(
-        json.dumps(
-            {
-                'images': [{'id': 12, 'file_name': 'val/a.png'}],
-                'categories': [{'id': 5, 'name': 'person'}],
-            }
-        )
-    )
+    images, categories = [{'id': 12, 'file_name': 'val/a.png'}], [{'id': 5, 'name': 'person'}]
+    truth.write_text(json.dumps({'images': images, 'categories': categories}))
     path = tmp_path / 'coco.json'
     infer(pose, '--coco', path, '--annotations', truth)
     (entry,) = json.loads(path.read_text())
@@ -286,9 +269,17 @@ def test_results_without_a_format_of_coco_are_refused(infer, network, tmp_path):
     assert not (tmp_path / 'coco.json').exists()
 
 
-def test_annotations_need_coco(infer, pose, tmp_path):
-    _, said = infer(pose, '--annotations', tmp_path / 'truth.json', code=1)
-    assert '--annotations has no effect without --coco.' in said
+@pytest.mark.parametrize(
+    ('flag', 'said'),
+    [
+        ('--coco', 'none does not exist.'),
+        ('--annotations', '--annotations has no effect without --coco.'),
+    ],
+)
+def test_a_coco_file_without_folder_and_annotations_without_coco_are_refused(
+    infer, pose, tmp_path, flag, said
+):
+    assert said in infer(pose, flag, tmp_path / 'none/file.json', code=1)[1]
 
 
 @pytest.mark.slow

@@ -208,16 +208,3 @@ def test_statistics_name_the_worst_pictures_of_a_folder(verify, tmp_path):
     assert code == 1
     assert '5 inputs: cosine lowest -1.000000, 5th percentile -0.6' in said
     assert f'worst: {photos}/0.png (cosine -1.000000), ' in said
-
-
-def test_video_frames_are_compared_and_named(tmp_path):
-    from trt_ros.cli._samples import frames
-
-    path = tmp_path / 'a.mp4'
-    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*'mp4v'), 10.0, (64, 64))
-    for value in (0, 100, 200):
-        writer.write(np.full((64, 64, 3), value, np.uint8))
-    writer.release()
-    found = list(frames([path], 64 * 64))
-    assert [name for name, _ in found] == [f'{path}, frame {index}' for index in range(3)]
-    assert abs(int(found[1][1].data[0]) - 100) < 20
