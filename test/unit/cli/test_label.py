@@ -5,7 +5,6 @@ import json
 import os
 from pathlib import Path
 import re
-import signal
 import sqlite3
 import struct
 import subprocess
@@ -39,6 +38,7 @@ from support.recordings import (
     write_recording,
 )
 from support.save_network import save_network
+from support.scripts import run_script
 from trt_ros.cli import main
 from trt_ros.errors import BadFrameError
 from trt_ros.labelling.batch import find_recordings
@@ -158,11 +158,22 @@ def test_copied_topics_keep_their_qos_profiles(label, tmp_path, storage):
     assert found == {'/detector/detections': [], '/camera/image_raw': [], '/map': [qos]}
 
 
-def test_an_unreadable_image_is_dropped_by_its_cause(label, tmp_path):
-    messages = camera(3)
-    messages[1][2].encoding = 'nonsense'
-    output, text = label(write_recording(tmp_path / 'drive', messages), code=1)
-    assert '2 frames, 1 dropped (unknown encoding)' in text
+@pytest.mark.parametrize(
+    ('make', 'height', 'encoding', 'cause'),
+    [
+        (raw_image, 128, 'nonsense', 'unknown encoding'),
+        (compressed_image, 129, 'bgr8', 'too many pixels'),
+    ],
+)
+def test_an_unreadable_image_is_dropped_by_its_cause(
+    label, tmp_path, make, height, encoding, cause
+):
+    messages = camera(3, make=make)
+    bad = make(1, np.zeros((height, 128, 3), np.uint8), encoding)
+    messages[1] = (*messages[1][:2], bad)
+    path = write_recording(tmp_path / 'drive', messages)
+    output, text = label(path, '--max-image-pixels', 128 * 128, code=1)
+    assert f'2 frames, 1 dropped ({cause})' in text
     assert [step for _, step, _ in read(output)] == [0, 2]
 
 
@@ -177,15 +188,6 @@ def test_results_of_nan_are_counted(label, tmp_path):
     path = write_recording(tmp_path / 'drive', camera(2))
     _, text = label(path, '--model', model, '--decoder', 'depth', code=1)
     assert f'{path}: 2 frames, 2 results of NaN or infinite outputs; see ' in text
-
-
-def test_images_of_too_many_pixels_are_dropped(label, tmp_path):
-    messages = camera(3, make=compressed_image)
-    messages[1] = (messages[1][0], 1, compressed_image(1, np.zeros((129, 128, 3), np.uint8)))
-    path = write_recording(tmp_path / 'drive', messages)
-    output, text = label(path, '--max-image-pixels', 128 * 128, code=1)
-    assert '2 frames, 1 dropped (too many pixels)' in text
-    assert [step for _, step, _ in read(output)] == [0, 2]
 
 
 @pytest.mark.parametrize(
@@ -453,11 +455,7 @@ def test_a_killed_run_is_readable_and_resumed(label, tmp_path):
     output = tmp_path / 'killed.mcap'
     command = [*label.command, '--output', str(output), str(path)]
     slowly = ['nice', '-n', '19', *command]  # So that it is killed in time on a busy machine.
-    with subprocess.Popen(slowly, stderr=subprocess.DEVNULL) as process:
-        while not output.exists() or output.stat().st_size < whole.stat().st_size // 4:
-            with suppress(subprocess.TimeoutExpired):
-                pytest.fail(f'ended with {process.wait(0.01)}')
-        process.send_signal(signal.SIGKILL)
+    kill_once(slowly, output, whole.stat().st_size // 4)
     done = len(read_steps(output))
     assert 0 < done < count
     process = subprocess.run([*command, '--resume'], check=True, capture_output=True, text=True)
@@ -466,6 +464,15 @@ def test_a_killed_run_is_readable_and_resumed(label, tmp_path):
     assert f' {count}/{count} ' in process.stderr  # The bar is full.
     assert 0 < int(kept) <= done  # Less where a write was interrupted.
     assert output.read_bytes() == whole.read_bytes()
+
+
+def kill_once(command, path, nbytes=0):
+    """Run a command until a file has so many bytes."""
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        while not path.exists() or path.stat().st_size < nbytes:
+            with suppress(subprocess.TimeoutExpired):
+                pytest.fail(f'ended with {process.wait(0.01)}')
+        process.kill()
 
 
 def read_steps(path):
@@ -506,11 +513,7 @@ def test_all_recordings_of_a_killed_job_are_labeled_by_retry(label, tmp_path):
     paths = [write_recording(tmp_path / name, camera(40)) for name in 'abc']
     output, report = tmp_path / 'killed', tmp_path / 'report.jsonl'
     command = [*label.command, '--output', str(output), '--report', str(report), *map(str, paths)]
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
-        while not (output / 'b.mcap').exists():
-            with suppress(subprocess.TimeoutExpired):
-                pytest.fail(f'ended with {process.wait(0.01)}')
-        process.kill()
+    kill_once(command, output / 'b.mcap')
     report.write_text(report.read_text()[:-9])  # Of one recording a part, of another nothing.
     label('--retry', report, '--output', output)
     assert [len(read(output / f'{path.name}.mcap')) for path in paths] == [40, 40, 40]
@@ -695,14 +698,22 @@ def test_shards_that_do_not_exist_are_refused(shard, tmp_path, capsys):
 
 def test_a_full_disk_is_reported_and_the_run_continues_later(label, tmp_path):
     path = write_recording(tmp_path / 'drive', camera(250))
-    command = [*label.command, '--output', str(tmp_path / 'full.mcap'), '--with-input', str(path)]
-    limited = ['bash', '-c', 'ulimit -f 200; exec "$@"', 'bash', *command]
-    done = subprocess.run(limited, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert 'full.mcap cannot be written.' in done.stderr and 'Traceback' not in done.stderr
-    label(path, '--with-input', '--resume', '--output', tmp_path / 'full.mcap')
+    output = tmp_path / 'full.mcap'
+    said = fill_disk([*label.command, '--output', output, '--with-input', path], 200)
+    assert 'full.mcap cannot be written.' in said
+    label(path, '--with-input', '--resume', '--output', output)
     whole, _ = label(path, '--with-input')
-    assert (tmp_path / 'full.mcap').read_bytes() == whole.read_bytes()
+    assert output.read_bytes() == whole.read_bytes()
+
+
+def fill_disk(command, kilobytes):
+    """Run a command whose files may have so many bytes; return what it says when it fails."""
+    limited = ['bash', '-c', f'ulimit -f {kilobytes}; exec "$@"', 'bash', *map(str, command)]
+    # Coverage writes a file of its own.
+    plain = {name: value for name, value in os.environ.items() if 'COVERAGE' not in name}
+    done = subprocess.run(limited, capture_output=True, text=True, env=plain)
+    assert done.returncode == 1 and 'Traceback' not in done.stderr
+    return done.stderr
 
 
 def test_images_are_looked_for_before_the_network_is_loaded(label, tmp_path):
@@ -740,22 +751,18 @@ def test_existing_files_are_kept_and_refused_before_the_network_is_loaded(
     assert [*tmp_path.glob('labeled.*')] == [existing] and existing.read_text() == 'mine'
 
 
-def test_an_output_in_a_missing_folder_is_refused_before_the_network_is_loaded(label, tmp_path):
-    path = write_recording(tmp_path / 'drive', camera(1))
-    missing = ['--output', tmp_path / 'none/out.mcap']
-    _, text = label(path, *missing, '--model', tmp_path / 'none.onnx', code=1)
-    assert 'out.mcap cannot be written' in text and 'none.onnx' not in text
-
-
 @pytest.mark.parametrize(
-    'flags, name', [(['--video'], 'out.mp4'), (['--coco'], 'out.json'), ([], 'x.txt'), ([], 'out')]
+    'name, why',
+    [
+        ('none/out.mcap', 'out.mcap cannot be written'),
+        *((f'out{suffix}', 'suffix .mcap') for suffix in ('.mp4', '.json', '.txt', '')),
+    ],
 )
-def test_an_output_that_is_no_name_of_an_mcap_file_is_refused(label, tmp_path, flags, name):
-    path = write_recording(tmp_path / 'drive', camera(1))
-    output = tmp_path / name
+def test_other_outputs_are_refused_before_the_network_is_loaded(label, tmp_path, name, why):
+    path, output = write_recording(tmp_path / 'drive', camera(1)), tmp_path / name
+    flags = ('--video', '--coco', '--model', tmp_path / 'none.onnx')
     _, text = label(path, *flags, '--output', output, code=1)
-    assert 'Choose a file with the suffix .mcap' in text
-    assert not output.exists()
+    assert why in text and 'none.onnx' not in text and not output.exists()
 
 
 def test_it_needs_no_ros(color_detector, tmp_path):
@@ -767,11 +774,7 @@ def test_it_needs_no_ros(color_detector, tmp_path):
         'sys.exit(main(sys.argv[1:]))'
     )
     output, model = tmp_path / 'out.mcap', color_detector()
-    subprocess.run(
-        [sys.executable, '-c', code, 'label', path, '--output', output, '--model', model],
-        check=True,
-        capture_output=True,
-    )
+    run_script(code, 'label', path, '--output', output, '--model', model)
     assert len(read(output)) == 2
 
 
@@ -792,14 +795,8 @@ def test_memory_does_not_grow_with_the_recording(label, tmp_path):
             for index in range(count)
         ]
         write_recording(path, images)
-        arguments = [*label.command[3:], '--output', tmp_path / f'{count}.mcap', '--with-input']
-        done = subprocess.run(
-            [sys.executable, '-c', code, *map(str, arguments), str(path)],
-            check=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
+        output = tmp_path / f'{count}.mcap'
+        done = run_script(code, *label.command[3:], '--output', output, '--with-input', path)
         peaks_kb.append(int(done.stdout))
     assert peaks_kb[1] - peaks_kb[0] < 100_000
 
@@ -833,11 +830,6 @@ def test_recordings_without_images_leave_the_others(label, tmp_path, more):
 def test_a_full_disk_is_reported_also_with_a_data_set(label, tmp_path, more, kilobytes):
     path = write_recording(tmp_path / 'drive', camera(250))
     output = tmp_path / 'full.mcap'
-    command = [*label.command, '--output', str(output), '--coco', *more, str(path)]
-    limited = ['bash', '-c', f'ulimit -f {kilobytes}; exec "$@"', 'bash', *command]
-    # Coverage writes a file of its own.
-    plain = {name: value for name, value in os.environ.items() if 'COVERAGE' not in name}
-    done = subprocess.run(limited, capture_output=True, text=True, env=plain)
-    assert done.returncode == 1
-    assert 'cannot be written.' in done.stderr and 'Traceback' not in done.stderr
-    assert 'delete the files of this run' in done.stderr
+    command = [*label.command, '--output', output, '--coco', *more, path]
+    said = fill_disk(command, kilobytes)
+    assert 'cannot be written.' in said and 'delete the files of this run' in said

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from trt_ros.decode.choice import open_head
-from trt_ros.errors import TensorMismatchError
 from trt_ros.families.faces import hand_regions
 from trt_ros.families.keypoints import MEDIAPIPE_HAND
 from trt_ros.results.boxes import Detections
@@ -65,23 +64,6 @@ def test_values_that_are_not_finite_are_not_visible(network):
     assert found.keypoints[0, 1].tolist() == [0, 0, 0]
     assert np.count_nonzero(found.keypoints[..., 2]) == 20
     assert not decode(network, outputs(score=np.nan)).keypoints[..., 2].any()
-
-
-@pytest.mark.parametrize(
-    'names',
-    [
-        'a (1, 63); b (1, 2)',
-        'a (1, 63); b (1, 63)',
-        'a (1, 63); b (1, 1); c (1, 1); d (1, 1)',
-        'a (1, 60); b (1, 1)',
-    ],
-)
-def test_other_outputs_are_refused(network, names):
-    with pytest.raises(
-        TensorMismatchError,
-        match=r'not those of mediapipe_hand: expected \(1, 63\) with \(1, 1\);',
-    ):
-        open_head(MEDIAPIPE_HAND, network(names, hw=HW))
 
 
 def test_every_joint_of_a_hand_is_on_a_bone():

@@ -47,13 +47,6 @@ def test_the_class_of_a_pixel_has_the_largest_sum_over_the_queries():
     assert labels.tolist() == [[1] * 8] + [[2] * 8] * 7
 
 
-def test_confidence_is_the_score_of_the_class():
-    tensors = outputs((2, 0.6, 0, 0, 8, 8), (1, 0.7, 0, 0, 8, 1), (1, 0.8, 0, 0, 8, 1))
-    found = head_of('maskformer', tensors).with_confidence()(tensors, WHOLE)
-    assert found.labels[:, 0].tolist() == [1] + [2] * 7
-    assert found.confidence[:, 0].tolist() == [255] + [153] * 7
-
-
 def scene(classes, *, seen=8, queries=40, no_object=6.0, size=20, cover=12.0, seed=0):
     """Queries whose masks divide the image, and others that are sure of no object."""
     rng = np.random.default_rng(seed)
@@ -228,12 +221,6 @@ def test_thresholds_limit_the_segments():
     tensors = outputs((0, 0.6, 0, 0, 4, 4), (1, 0.8, 4, 0, 8, 4), (2, 0.7, 0, 4, 4, 8))
     assert panoptic(tensors, score=0.65).detections.labels.tolist() == [1, 2]
     assert panoptic(tensors, max_detections=1).detections.labels.tolist() == [1]
-
-
-def test_many_classes_need_16_bits():
-    tensors = outputs((299, 0.9, 0, 0, 8, 8), classes=300)
-    labels = semantic(tensors)
-    assert (labels.dtype, np.unique(labels).tolist()) == (np.uint16, [299])
 
 
 def test_the_best_query_of_equal_masks_is_kept():

@@ -34,20 +34,6 @@ def test_the_nearest_family_comes_first_with_its_expected_outputs(network, outpu
     assert len(others) == 2
 
 
-@pytest.mark.parametrize(
-    'outputs',
-    [
-        'none',
-        'x (1)',
-        'x (?, ?, ?, ?, ?, ?)',
-        'x (0, 0)',
-        '; '.join(f'x{i} (1, {i}, 9)' for i in range(40)),
-    ],
-)
-def test_unknown_outputs_list_three_nearest_families(network, outputs):
-    assert len(nearest(network(outputs), decoder.DETECTORS)) == 3
-
-
 def test_only_families_of_the_node_are_named(network):
     assert [text.split()[0] for text in nearest(network('x (1, 57, 8401)'), [YOLOV8_POSE])] == [
         'yolov8_pose'

@@ -123,52 +123,47 @@ def test_ambiguous_networks_are_refused_with_the_evidence(network, evidence, out
 
 
 @pytest.mark.parametrize(
-    ('outputs', 'known', 'remedy'),
+    ('outputs', 'remedy'),
     [
         (
             'hm (1, 80, 160, 160); hps (1, 34, 160, 160); wh (1, 2, 160, 160); '
             'reg (1, 2, 160, 160)',
-            {},
             'Set outputs to hm, wh, reg (decoder centernet). This is a guess, as no decoder ',
         ),
         (
             'dets (1, 100, 5); labels (1, 100) int64; masks (1, 100, 28, 28)',
-            {},
             'Set outputs to dets, labels (decoder mmdetection).',
         ),
         (
             'class_queries_logits (1, 100, 134); masks_queries_logits (1, 100, 160, 160); '
             'transformer_decoder_last_hidden_state (1, 100, 256); '
             'pixel_decoder_last_hidden_state (1, 256, 160, 160)',
-            {},
             'Set outputs to class_queries_logits, masks_queries_logits (decoder maskformer). ',
         ),
     ],
 )
-def test_the_error_names_the_outputs_that_are_decoded(network, outputs, known, remedy):
+def test_the_error_names_the_outputs_that_are_decoded(network, outputs, remedy):
     with pytest.raises(TensorMismatchError, match='No decoder recognizes') as error:
-        choose_family(decoder.ALL_FAMILIES, 'auto', network(outputs, **known))
+        choose_family(decoder.ALL_FAMILIES, 'auto', network(outputs))
     assert error.value.remedy.startswith(remedy)
 
 
+BOXES_AND_SCORES = 'boxes (1, 99, 4); scores (1, 99, 21)'
+
+
 @pytest.mark.parametrize(
-    ('task', 'outputs', 'known', 'about_labels'),
+    ('outputs', 'known', 'about_labels'),
     [
-        ('detect', 'head (1, 8400, 8)', {}, '(`labels`) may decide'),
-        ('detect', 'boxes (1, 99, 4); scores (1, 99, 21)', {}, '(`labels`) may decide'),
-        (
-            'detect',
-            'boxes (1, 99, 4); scores (1, 99, 21)',
-            {'class_count': 21},
-            '21 named classes do not decide',
-        ),
-        ('detect', 'boxes (1, 99, 4); confidence (1, 99)', {}, None),
-        ('detect', 'rows (?, 6); numbers (1) int32', {'inputs': 'scale_factor (1, 2)'}, None),
+        ('head (1, 8400, 8)', {}, '(`labels`) may decide'),
+        (BOXES_AND_SCORES, {}, '(`labels`) may decide'),
+        (BOXES_AND_SCORES, {'class_count': 21}, '21 named classes do not decide'),
+        ('boxes (1, 99, 4); confidence (1, 99)', {}, None),
+        ('rows (?, 6); numbers (1) int32', SCALED, None),
     ],
 )
-def test_the_error_says_whether_labels_decide(network, task, outputs, known, about_labels):
+def test_the_error_says_whether_labels_decide(network, outputs, known, about_labels):
     with pytest.raises(TensorMismatchError, match='More than one decoder') as error:
-        choose_family(TASKS[task], 'auto', network(outputs, **known))
+        choose_family(decoder.DETECTORS, 'auto', network(outputs, **known))
     remedy = error.value.remedy
     assert about_labels in remedy if about_labels else 'classes' not in remedy
 
@@ -263,21 +258,6 @@ def test_seven_scores_are_still_a_classifier(network, outputs, known):
     assert family.name == 'classifier'
 
 
-@pytest.mark.parametrize(
-    ('task', 'outputs', 'count', 'family'),
-    [
-        ('segment', 'out (1, 21, 640, 640)', 19, 'semantic'),
-        ('detect', 'boxes (1, 8400, 4); scores (1, 8400, 21)', 19, 'boxes'),
-        ('classify', 'out (1, 9)', 10, 'classifier'),
-    ],
-)
-def test_the_error_says_that_only_the_names_do_not_fit(network, task, outputs, count, family):
-    with pytest.raises(TensorMismatchError, match=f'with {count} named classes') as error:
-        choose_family(TASKS[task], 'auto', network(outputs, class_count=count))
-    assert f'Without the names, it may be {family}: ' in error.value.cause
-    assert 'one name per class' in error.value.remedy
-
-
 @pytest.mark.parametrize('outputs', ['heatmaps (?, 17, ?, ?)', 'out (1, 17, 64, 48)'])
 def test_heatmaps_of_a_named_object_are_keypoints(network, outputs):
     seen = network(outputs, hw=(256, 192), class_count=1)
@@ -331,6 +311,9 @@ def test_the_strongest_evidence_decides_between_equal_shapes(
 @pytest.mark.parametrize(
     ('outputs', 'count', 'family'),
     [
+        ('out (1, 21, 640, 640)', 19, 'semantic'),
+        ('boxes (1, 8400, 4); scores (1, 8400, 21)', 19, 'boxes'),
+        ('out (1, 9)', 10, 'classifier'),
         ('output0 (1, 84, 8400)', 20, 'yolov8'),
         ('output (1, 25200, 85)', 2, 'yolov5'),
         ('output (1, 8400, 83)', 1, 'yolox'),
@@ -341,7 +324,9 @@ def test_the_strongest_evidence_decides_between_equal_shapes(
 def test_names_of_another_number_of_classes_are_a_refusal(network, outputs, count, family):
     hw = (320, 320) if '2125' in outputs else (640, 640)
     with pytest.raises(TensorMismatchError, match=f'with {count} named classes') as error:
-        choose_family(decoder.DETECTORS, 'auto', network(outputs, hw=hw, class_count=count))
+        choose_family(
+            TASKS[DETECTORS[family].task], 'auto', network(outputs, hw=hw, class_count=count)
+        )
     assert f' {family}: ' in error.value.cause.partition('Without the names, it may be')[2]
     assert 'one name per class' in error.value.remedy
 
@@ -404,6 +389,17 @@ def test_names_of_another_number_of_classes_are_a_refusal(network, outputs, coun
         ('pose', 'x (1, 17, 384); y (1, 17, 513)', {'hw': (256, 192)}),
         ('pose', 'x (1, 17, 384); y (1, 16, 512)', {'hw': (256, 192)}),
         ('pose', 'x (1, 17, 96); y (1, 17, 128)', {'hw': (256, 192)}),
+        ('pose', 'x (1, 17, 384)', {'hw': (256, 192)}),
+        ('pose', 'x (1, 17, 384); y (1, 17, 300)', {'hw': (256, 192)}),
+        ('pose', 'heatmaps (1, 17, 64)', {'hw': (256, 192)}),
+        ('pose', 'heatmaps (1, 17, 64, 48) int64', {'hw': (256, 192)}),
+        ('pose', 'a (1, 63); b (1, 2)', {'hw': (224, 224)}),
+        ('pose', 'a (1, 63); b (1, 63)', {'hw': (224, 224)}),
+        ('pose', 'a (1, 63); b (1, 1); c (1, 1); d (1, 1)', {'hw': (224, 224)}),
+        ('pose', 'a (1, 60); b (1, 1)', {'hw': (224, 224)}),
+        ('pose', 'pred_logits (1, 7, 4); pred_curves (1, 7, 8)', {'hw': (360, 640)}),
+        ('pose', 'pred_logits (1, 7, 2); pred_curves (1, 5, 8)', {'hw': (360, 640)}),
+        ('pose', 'out (1, 7, 2); curves (1, 7, 8)', {'hw': (360, 640)}),
         ('pose', 'out (1, 101, 55, 4)', {'hw': (288, 800)}),
         ('pose', 'a (1, 200, 72, 4); b (1, 2, 72, 4)', {'hw': (320, 1600)}),
         (

@@ -163,10 +163,3 @@ def test_another_shape_is_refused(shape):
         head({'out': np.zeros(shape, np.float32)}, FOUR)
     with pytest.raises(TensorMismatchError, match="Output 'out' does not exist"):
         head({}, FOUR)
-
-
-def test_many_classes_need_more_bits():
-    cells = np.zeros((1, 300, 4, 4), np.float32)
-    cells[0, 299] = 1
-    labels = decode(cells)
-    assert (labels.dtype, labels[0, 0]) == (np.uint16, 299)

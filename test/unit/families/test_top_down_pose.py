@@ -129,16 +129,6 @@ def test_the_number_of_keypoints_names_them(network):
     assert all(0 <= index < 17 for limb in LIMBS for index in limb)
 
 
-@pytest.mark.parametrize(
-    ('family', 'outputs', 'message'),
-    [
-        (HEATMAP_POSE, 'out (1, 17, 64)', r'or \(1, keypoints, rows, columns\)'),
-        (HEATMAP_POSE, 'a (1, 17, 64, 48); b (1, 17)', 'not those of heatmap_pose'),
-        (HEATMAP_POSE, 'out (1, 17, 64, 48) int64', 'not those of heatmap_pose'),
-        (SIMCC, 'x (1, 17, 384)', r'not those of simcc: expected \(1, keypoints, s \* width\)'),
-        (SIMCC, 'x (1, 17, 384); y (1, 17, 300)', 'not those of simcc'),
-    ],
-)
-def test_other_outputs_are_refused(network, family, outputs, message):
-    with pytest.raises(TensorMismatchError, match=message):
-        open_head(family, network(outputs, hw=INPUT_HW))
+def test_other_outputs_are_refused(network):
+    with pytest.raises(TensorMismatchError, match=r'; or \(1, keypoints, rows, columns\)'):
+        open_head(HEATMAP_POSE, network('out (1, 17, 64)', hw=INPUT_HW))

@@ -94,19 +94,6 @@ def test_non_finite_cells_affect_only_their_surroundings(value, dtype):
     assert np.array_equal(labels, expected)
 
 
-def test_noise_has_correct_best_class():
-    rows, cols = taps(Letterbox.fit((60, 40), (80, 80), 'letterbox'), (20, 20))
-    cells = np.random.default_rng(0).normal(size=(30, 20, 20)).astype(np.float16)
-    assert_best(best_class(cells, rows, cols), interpolated(cells, rows, cols))
-
-
-def test_a_third_class_wins_between_two_rows():
-    cells = np.zeros((3, 2, 2), np.float32)
-    cells[:, 0], cells[:, 1] = np.array([[5], [0], [4]]), np.array([[0], [5], [4]])
-    rows, cols = taps(Letterbox.fit((2, 9), (2, 2), 'stretch'), (2, 2))
-    assert best_class(cells, rows, cols)[:, 0].tolist() == [0, 0, 0, 2, 2, 2, 1, 1, 1]
-
-
 # Confidence.
 
 
