@@ -127,21 +127,18 @@ def test_crash_reports_last_output(start, signal):
     assert 'last words' in caught.value.cause and caught.value.remedy == 'Do less.'
 
 
-def test_kill_reports_possible_cause(start):
-    with start('crash') as child, pytest.raises(BackendError, match='was killed') as caught:
+@pytest.mark.parametrize(
+    ('function', 'error', 'text'),
+    [
+        ('crash', BackendError, r'was killed.*Remedy: .*Free memory'),
+        ('fail', ModelError, 'exit code 1.*Cause: .*RuntimeError: a bug'),
+        ('leave', ModelError, 'exit code 7'),
+        ('write_file', BackendError, r'Cause: .*ulimit -f\) is 1.0 MiB.*Remedy: .*ulimit -f'),
+    ],
+)
+def test_another_end_is_an_error_with_its_cause_and_remedy(start, function, error, text):
+    with start(function) as child, pytest.raises(error, match=f'(?s){text}'):
         call(child, signal='SIGKILL')
-    assert 'Free memory' in caught.value.remedy
-
-
-def test_a_bug_shows_its_traceback_as_the_cause(start):
-    with start('fail') as child, pytest.raises(ModelError, match='exit code 1') as caught:
-        call(child)
-    assert 'RuntimeError: a bug' in caught.value.cause
-
-
-def test_an_exit_is_an_error(start):
-    with start('leave') as child, pytest.raises(ModelError, match='exit code 7'):
-        call(child)
 
 
 def test_timeout_kills_the_child(start, children):
@@ -222,10 +219,3 @@ def test_result_of_unlimited_length_is_refused(start, set_constants):
         with pytest.raises(MemoryLimitError, match='more than 1 MiB') as caught:
             call(child, nbytes=1 << 21)
     assert 'metadata' in caught.value.cause and caught.value.remedy
-
-
-def test_file_size_limit_is_named(start):
-    with start('write_file') as child, pytest.raises(BackendError) as caught:
-        call(child)
-    assert 'ulimit -f) is 1.0 MiB' in caught.value.cause
-    assert 'ulimit -f' in caught.value.remedy

@@ -85,30 +85,24 @@ def test_unknown_verb_does_not_start_setup(start):
     assert not (start.checkout / '.venv').exists()
 
 
-def test_reports_missing_python(start):
-    done = start('check')
+@pytest.mark.parametrize(
+    ('scripts', 'variables', 'said'),
+    [
+        ({}, {}, ['python3 does not run', 'sudo apt install python3']),
+        ({'python3': 'echo 3.8'}, {}, ['Python 3.10 to 3.13 is needed; python3 is 3.8.']),
+        (
+            {'python3': f'exec {PYTHON} "$@"'},
+            {'PYTHON': '/no/such/python'},
+            ['/no/such/python does not run'],
+        ),
+        ({}, {'PYTHON': PYTHON}, ['This machine lacks a C++ compiler', 'sudo apt install g++']),
+    ],
+    ids=['no Python', 'too old', 'another Python', 'no compiler'],
+)
+def test_what_a_machine_lacks_is_named(start, scripts, variables, said):
+    done = start('check', scripts=scripts, **variables)
     assert done.returncode == 1
-    assert 'python3 does not run' in done.stderr
-    assert 'sudo apt install python3' in done.stderr
-
-
-def test_reports_python_too_old(start):
-    done = start('check', scripts={'python3': 'echo 3.8'})
-    assert done.returncode == 1
-    assert 'Python 3.10 to 3.13 is needed; python3 is 3.8.' in done.stderr
-
-
-def test_a_chosen_python_is_not_replaced_by_another(start):
-    done = start('check', scripts={'python3': f'exec {PYTHON} "$@"'}, PYTHON='/no/such/python')
-    assert done.returncode == 1
-    assert '/no/such/python does not run' in done.stderr
-
-
-def test_reports_missing_compiler(start):
-    done = start('check', PYTHON=PYTHON)
-    assert done.returncode == 1
-    assert 'This machine lacks a C++ compiler' in done.stderr
-    assert 'sudo apt install g++' in done.stderr
+    assert all(each in done.stderr for each in said)
     assert not (start.checkout / '.venv').exists()
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from support.tracking_scenes import identities, observe
+from support.tracking_scenes import detections, identities, observe
 from trt_ros.errors import TensorMismatchError
 from trt_ros.results.boxes import Detections
 from trt_ros.tracking.appearance import score_trust, unit_vectors
@@ -18,14 +18,6 @@ RED, BLUE = [[2.0, 0, 0]], [[0, 0.5, 0]]
 @pytest.fixture(params=[ByteTracker, OcSortTracker])
 def make(request):
     return request.param
-
-
-def detections(*boxes, score=0.9, label=0):
-    return Detections(
-        np.array(boxes, np.float32).reshape(-1, 4),
-        np.full(len(boxes), score, np.float32),
-        np.full(len(boxes), label, np.int32),
-    )
 
 
 def box(left, top=0, size=20):

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from support.tracking_scenes import image_times, observe, seen_ids, straight
+from support.tracking_scenes import detections, image_times, observe, seen_ids, straight
 from trt_ros.results.boxes import Detections
 from trt_ros.tracking.bytetrack import MAX_DETECTIONS, ByteTracker
 from trt_ros.tracking.options import DEFAULT_OPTIONS, TrackOptions
@@ -17,14 +17,6 @@ SECOND = 1_000_000_000
 @pytest.fixture(params=[ByteTracker, OcSortTracker])
 def make(request):
     return request.param
-
-
-def detections(*boxes, score=0.9, label=0):
-    return Detections(
-        np.array(boxes, np.float32).reshape(-1, 4),
-        np.full(len(boxes), score, np.float32),
-        np.full(len(boxes), label, np.int32),
-    )
 
 
 def ids_of(tracker, found, seconds, options=DEFAULT_OPTIONS):

@@ -5,8 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from support.tracking_scenes import image_times, observe, seen_ids, shaking, walking
-from trt_ros.results.boxes import Detections
+from support.tracking_scenes import detections, image_times, observe, seen_ids, shaking, walking
 from trt_ros.tracking.bytetrack import ByteTracker
 from trt_ros.tracking.camera_motion import MIN_TRACKS, camera_shift
 from trt_ros.tracking.tracker import OcSortTracker
@@ -66,11 +65,7 @@ def test_boxes_at_equal_distances_keep_their_identities(cls):
     for (columns, rows), step in itertools.product(((4, 1), (10, 1), (3, 3)), range(20, 65, 5)):
         corners = np.float32([(step * x, step * y) for y in range(rows) for x in range(columns)])
         size, tracker = len(corners), cls()
-        found = Detections(
-            np.hstack([corners, corners + 120]),
-            np.full(size, 0.7, np.float32),
-            np.zeros(size, int),
-        )
+        found = detections(*np.hstack([corners, corners + 120]), score=0.7)
         tracks = [tracker.update(found, number * 33_000_000) for number in range(1, 6)]
         assert [sorted(each.ids) for each in tracks[1:]] == [[*range(1, size + 1)]] * 4, step
         assert all((each.indices == tracks[1].indices).all() for each in tracks[1:])

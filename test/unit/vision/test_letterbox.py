@@ -115,20 +115,12 @@ def test_a_center_crop_of_an_oblong_input_fills_it():
     assert (letterbox.inner_wh, letterbox.pad_xy) == ((200, 200), (0, -50))
 
 
-def test_boxes_come_back_in_image_pixels():
-    letterbox = Letterbox.fit((1280, 960), (640, 640), 'letterbox')
-    assert letterbox.to_image(np.array([[10, 90, 30, 130]])).tolist() == [[20, 20, 60, 100]]
-
-
-def test_boxes_are_clipped_to_the_image():
-    letterbox = Letterbox.fit((1280, 960), (640, 640), 'letterbox')
-    assert letterbox.to_image(np.array([[-5, 0, 700, 640]])).tolist() == [[0, 0, 1280, 960]]
-
-
-def test_input_boxes_are_not_modified():
-    boxes = np.array([[-5, 0, 700, 640]], np.float32)
-    Letterbox.fit((1280, 960), (640, 640), 'letterbox').to_image(boxes)
-    assert boxes.tolist() == [[-5, 0, 700, 640]]
+def test_boxes_come_back_in_image_pixels_and_clipped_as_a_copy():
+    boxes = np.array([[10, 90, 30, 130], [-5, 0, 700, 640]], np.float32)
+    before = boxes.copy()
+    found = Letterbox.fit((1280, 960), (640, 640), 'letterbox').to_image(boxes)
+    assert found.tolist() == [[20, 20, 60, 100], [0, 0, 1280, 960]]
+    assert np.array_equal(boxes, before)
 
 
 def to_input(letterbox, xyxy):

@@ -38,18 +38,6 @@ def suppress(xyxy, scores, labels=None, *, iou_threshold=0.5, max_detections=100
     ).tolist()
 
 
-def test_no_boxes_give_no_selection():
-    assert suppress(boxes(), []) == []
-
-
-def test_keeps_higher_score_of_two_overlapping_boxes():
-    assert suppress(boxes((0, 0, 10, 10), (1, 0, 11, 10)), [0.8, 0.9]) == [1]
-
-
-def test_other_classes_are_not_suppressed():
-    assert suppress(boxes((0, 0, 10, 10), (0, 0, 10, 10)), [0.8, 0.9], [0, 1]) == [1, 0]
-
-
 def test_equal_scores_keep_the_earlier_box():
     assert suppress(boxes(*[(0, 0, 10, 10)] * 300), [0.5] * 300) == [0]
 
@@ -58,11 +46,6 @@ def test_overlap_equal_to_threshold_is_kept():
     pair = boxes((0, 0, 10, 10), (0, 0, 10, 5))
     assert suppress(pair, [0.9, 0.8], iou_threshold=0.5) == [0, 1]
     assert suppress(pair, [0.9, 0.8], iou_threshold=0.49) == [0]
-
-
-def test_a_suppressed_box_suppresses_none():
-    row = boxes((0, 0, 10, 10), (4, 0, 14, 10), (8, 0, 18, 10))
-    assert suppress(row, [0.9, 0.8, 0.7], iou_threshold=0.3) == [0, 2]
 
 
 def test_at_most_max_detections_are_chosen_and_the_best():
