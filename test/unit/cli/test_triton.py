@@ -140,14 +140,20 @@ def test_larger_batch_than_the_engine_was_built_for_is_refused(write, engine):
     assert 'is 5, but the model takes up to 4' in text
 
 
-def test_engine_of_tensorrt_rtx_is_refused(write, engine):
-    _, text = write(engine(b'vtrt', SIDECAR), code=1)
-    assert 'Triton cannot load' in text
-    assert 'It is an engine of tensorrt_rtx; Triton runs those of tensorrt.' in text
-
-
-@pytest.mark.parametrize('sidecar', [None, {**SIDECAR, 'plan_sha256': '0'}])
-def test_engine_without_its_sidecar_is_refused(write, engine, sidecar):
-    _, text = write(engine(b'ftrt', sidecar), code=1)
-    assert 'Inputs and outputs of' in text
-    assert 'Remedy: Use an engine of `trt-ros build` with its sidecar' in text
+@pytest.mark.parametrize(
+    ('magic', 'sidecar', 'problem', 'reason'),
+    [
+        (
+            b'vtrt',
+            SIDECAR,
+            'Triton cannot load',
+            'tensorrt_rtx; Triton runs those of tensorrt.',
+        ),
+        (b'ftrt', None, 'Inputs and outputs of', 'engine of `trt-ros build` with its sidecar'),
+        (b'ftrt', {**SIDECAR, 'plan_sha256': '0'}, 'Inputs and outputs of', 'with its sidecar'),
+    ],
+    ids=['tensorrt_rtx', 'no sidecar', 'other sidecar'],
+)
+def test_other_engines_are_refused(write, engine, magic, sidecar, problem, reason):
+    _, text = write(engine(magic, sidecar), code=1)
+    assert problem in text and reason in text

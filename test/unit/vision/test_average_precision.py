@@ -24,51 +24,41 @@ def truth(*each: tuple[tuple[float, ...], int]) -> tuple[np.ndarray, np.ndarray]
     return np.array(boxes, np.float32).reshape(-1, 4), np.array(labels, np.int32)
 
 
-def test_no_detections_have_zero_precision():
-    assert matches(found(), *truth((BOX, 0))).tolist() == []
-    assert average_precision(np.zeros(0), np.zeros(0, bool), 3) == 0.0
+SHIFTED = (2, 0, 12, 10)
 
 
-def test_detections_without_truth_are_all_wrong():
-    assert matches(found((BOX, 0.9, 0)), *truth()).tolist() == [False]
+@pytest.mark.parametrize(
+    ('detected', 'true', 'is_right'),
+    [
+        ([], [(BOX, 0)], []),
+        ([(BOX, 0.9, 0)], [], [False]),
+        ([(BOX, 0.9, 0), (BOX, 0.8, 0)], [(BOX, 0)], [True, False]),  # Found twice.
+        ([(BOX, 0.9, 1)], [(BOX, 0)], [False]),  # Of another class.
+        ([((0, 0, 5.1, 10), 0.9, 0)], [(BOX, 0)], [True]),  # IoU is a tenth of the width.
+        ([((0, 0, 4.9, 10), 0.9, 0)], [(BOX, 0)], [False]),
+        ([(SHIFTED, 0.9, 0), (BOX, 0.8, 0)], [(BOX, 0), (SHIFTED, 0)], [True, True]),
+    ],
+)
+def test_a_box_is_right_from_iou_of_half_to_the_nearest_truth_of_its_class(
+    detected, true, is_right
+):
+    assert matches(found(*detected), *truth(*true)).tolist() == is_right
 
 
-def test_class_without_truth_has_no_precision():
-    assert np.isnan(average_precision(np.array([0.5]), np.array([False]), 0))
-
-
-def test_a_box_found_twice_counts_once():
-    twice = found((BOX, 0.9, 0), (BOX, 0.8, 0))
-    assert matches(twice, *truth((BOX, 0))).tolist() == [True, False]
-
-
-def test_the_class_has_to_be_right():
-    assert matches(found((BOX, 0.9, 1)), *truth((BOX, 0))).tolist() == [False]
-
-
-@pytest.mark.parametrize(('width', 'is_right'), [(5.1, True), (4.9, False)])
-def test_box_is_correct_from_iou_of_half(width, is_right):
-    part = found(((0, 0, width, 10), 0.9, 0))  # IoU is width / 10.
-    assert matches(part, *truth((BOX, 0))).tolist() == [is_right]
-
-
-def test_box_matches_truth_of_highest_iou():
-    shifted = (2, 0, 12, 10)
-    assert matches(
-        found((shifted, 0.9, 0), (BOX, 0.8, 0)), *truth((BOX, 0), (shifted, 0))
-    ).tolist() == [True, True]
-
-
-def test_average_precision_by_hand():
-    # Right, wrong, right, of 4: precision 1 at recall 1/4, 2/3 at recall 2/4, nothing beyond.
-    scores, right = np.array([0.7, 0.9, 0.8]), np.array([True, True, False])
-    assert average_precision(scores, right, 4) == pytest.approx(1 / 4 + 2 / 3 / 4)
-
-
-def test_precision_is_the_best_at_that_recall_or_beyond():
-    # Wrong, right, right, of 2: precisions 0, 1/2, 2/3; both recalls get 2/3.
-    scores, right = np.array([0.9, 0.8, 0.7]), np.array([False, True, True])
-    assert average_precision(scores, right, 2) == pytest.approx(2 / 3)
+@pytest.mark.parametrize(
+    ('scores', 'right', 'count', 'expected'),
+    [
+        ([], [], 3, 0),
+        ([0.5], [False], 0, np.nan),  # A class that is never there.
+        # Right, wrong, right, of 4: precision 1 at recall 1/4, 2/3 at recall 2/4, nothing beyond.
+        ([0.7, 0.9, 0.8], [True, True, False], 4, 1 / 4 + 2 / 3 / 4),
+        # Wrong, right, right, of 2: precisions 0, 1/2, 2/3; both recalls get 2/3.
+        ([0.9, 0.8, 0.7], [False, True, True], 2, 2 / 3),
+    ],
+)
+def test_precision_at_each_recall_is_the_best_there_or_beyond(scores, right, count, expected):
+    precision = average_precision(np.array(scores), np.array(right, bool), count)
+    assert precision == pytest.approx(expected, nan_ok=True)
 
 
 def test_classes_are_counted_apart_and_over_all_pictures():
