@@ -174,36 +174,25 @@ def test_mask_overlays_all_classes_but_background():
     assert np.abs(pixels[0, 0] - (np.array(color_of(0)) + 90) / 2).max() <= 1
 
 
-def test_draws_the_limbs_between_visible_keypoints_of_coco():
-    pixels = gray()
-    points = np.zeros((1, 17, 3), np.float32)
-    points[0, 5:8] = (20, 30, 0.9), (120, 30, 0.9), (20, 90, 0.1)  # Shoulders, and an elbow.
-    draw_keypoints(pixels, points, min_visibility=0.5)
-    assert (pixels[30, 70] == color_of(5)).all()
-    assert (pixels[60, 20] == 90).all()
-
-
 @pytest.mark.parametrize(
-    ('count', 'names'), [(133, ()), (3, ('right_shoulder', 'tail', 'left_shoulder'))]
+    ('count', 'names', 'first', 'second', 'is_drawn'),
+    [
+        (17, (), 5, 6, True),  # The shoulders of COCO.
+        (133, (), 5, 6, True),
+        (21, (), 0, 5, True),  # Wrist and index finger.
+        (3, ('right_shoulder', 'tail', 'left_shoulder'), 2, 0, True),
+        (133, ('x',) * 133, 5, 6, False),
+        (3, ('x',) * 3, 2, 0, False),
+    ],
 )
-def test_limbs_are_found_by_the_names_of_coco(count, names):
+def test_limbs_are_drawn_between_visible_keypoints(count, names, first, second, is_drawn):
     pixels = gray()
     points = np.zeros((1, count, 3), np.float32)
-    left, right = (2, 0) if names else (5, 6)
-    points[0, left], points[0, right] = (20, 30, 0.9), (120, 30, 0.9)
+    points[0, 7 % count] = 20, 90, 0.1  # In COCO, the elbow at the left shoulder.
+    points[0, first], points[0, second] = (20, 30, 0.9), (120, 30, 0.9)
     draw_keypoints(pixels, points, names, min_visibility=0.5)
-    assert (pixels[30, 70] == color_of(left)).all()
-    pixels = gray()
-    draw_keypoints(pixels, points, ('x',) * count, min_visibility=0.5)
-    assert (pixels[30, 70] == 90).all()
-
-
-def test_draws_the_bones_of_a_hand():
-    pixels = gray()
-    points = np.zeros((1, 21, 3), np.float32)
-    points[0, 0], points[0, 5] = (20, 30, 0.9), (120, 30, 0.9)  # Wrist and index finger.
-    draw_keypoints(pixels, points, min_visibility=0.5)
-    assert (pixels[30, 70] == color_of(0)).all()
+    assert (pixels[30, 70] == (color_of(first) if is_drawn else 90)).all()
+    assert (pixels[60, 20] == 90).all()
 
 
 def test_without_labels_only_edges_are_drawn():

@@ -49,16 +49,21 @@ def test_without_a_choice_every_class_has_the_same_minimum():
     assert Thresholds(0.5).min_scores(np.zeros(0, np.int32)).shape == (0,)
 
 
-def test_classes_that_are_not_chosen_are_refused():
-    some = limits(['person', 2], score=0.25)
-    assert minima(some) == [0.25, np.inf, 0.25, np.inf, np.inf, np.inf]
-    assert (some.score, some.others) == (0.25, np.inf)
+NEVER = np.inf
 
 
-def test_a_class_has_the_minimum_of_its_own():
-    some = limits(scores=['car:0.75', 'dog:0.125'], score=0.5)
-    assert minima(some) == [0.5, 0.75, 0.125, 0.75, 0.5, 0.5]
-    assert (some.score, some.others) == (0.125, 0.5)
+@pytest.mark.parametrize(
+    ('classes', 'scores', 'expected'),
+    [
+        (['person', 2], [], [0.5, NEVER, 0.5, NEVER, NEVER, NEVER]),
+        ([], ['car:0.75', 'dog:0.125'], [0.5, 0.75, 0.125, 0.75, 0.5, 0.5]),
+        (['dog'], ['dog:0.75', 'car:0.125'], [NEVER, NEVER, 0.75, NEVER, NEVER, NEVER]),
+    ],
+)
+def test_a_chosen_class_has_the_minimum_of_its_own_and_others_none(classes, scores, expected):
+    some = limits(classes, scores, score=0.5)
+    assert minima(some) == expected
+    assert (some.score, some.others) == (min(expected), expected[-1])
 
 
 def test_classes_are_names_or_indices_and_a_name_may_stand_for_several():
@@ -235,9 +240,3 @@ def test_the_only_object_of_an_image_is_chosen_too():
     assert len(head(heatmaps, WHOLE, limits(['person']))) == 1
     assert len(head(heatmaps, WHOLE, limits(['car']))) == 0
     assert len(head(heatmaps, WHOLE, limits(scores=['person:0.6']))) == 0
-
-
-def test_the_minimum_of_a_class_that_is_not_chosen_does_not_count():
-    some = limits(['dog'], ['dog:0.75', 'car:0.125'], score=0.5)
-    assert minima(some) == [np.inf, np.inf, 0.75, np.inf, np.inf, np.inf]
-    assert some.score == 0.75

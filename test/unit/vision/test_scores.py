@@ -97,22 +97,20 @@ def test_scores_are_0_to_1_or_an_error(network, case):
         assert np.isfinite(found).all() and found.max(initial=0) <= 1
 
 
-def test_logits_are_found_in_every_image(network):
+@pytest.mark.parametrize(
+    ('name', 'shape', 'at', 'score', 'known'),
+    [
+        ('yolov8', (1, 84, CELLS), np.s_[:], -5, {'task': 'detect'}),
+        ('yolov5', (1, 252, 16), np.s_[..., 5:15], 315, {}),
+    ],
+    ids=['logits', 'landmarks in place of classes'],
+)
+def test_scores_out_of_range_are_found_without_an_object(network, name, shape, at, score, known):
     """All anchors are background, as in warming up."""
-    output = np.full((1, 84, CELLS), -5.0, np.float32)
-    yolov8 = FAMILIES['yolov8']
-    head = open_head(yolov8, network('out (1, 84, 84)', hw=HW, task='detect'))
-    with pytest.raises(ScoreRangeError, match='a score of -5'):
-        head({'out': output}, WHOLE, Thresholds(score=1.0, iou=1.0, max_detections=1))
-
-
-def test_landmarks_in_place_of_classes_are_found_without_an_object(network):
-    """YOLOv5-face on a gray image: objectness is low everywhere, as in warming up."""
-    output = np.zeros((1, 252, 16), np.float32)
-    output[..., 5:15] = 315.0
-    seen = network('out (1, 252, 16)', hw=HW)
-    head = open_head(FAMILIES['yolov5'], seen)
-    with pytest.raises(ScoreRangeError, match='a score of 315'):
+    output = np.zeros(shape, np.float32)
+    output[at] = score
+    head = open_head(FAMILIES[name], network(f'out {shape}', hw=HW, **known))
+    with pytest.raises(ScoreRangeError, match=f'a score of {score}'):
         head({'out': output}, WHOLE, Thresholds(score=1.0, iou=1.0, max_detections=1))
 
 
