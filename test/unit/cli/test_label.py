@@ -801,19 +801,6 @@ def test_memory_does_not_grow_with_the_recording(label, tmp_path):
     assert peaks_kb[1] - peaks_kb[0] < 100_000
 
 
-def test_results_are_read_by_rclpy(label, tmp_path):
-    serialization = pytest.importorskip('rclpy.serialization')
-    vision_msgs = pytest.importorskip('vision_msgs.msg')
-    output, _ = label(write_recording(tmp_path / 'drive', camera(3)))
-    with closing(Recording(output)) as recording:
-        for index, (_, _, data, *_) in enumerate(recording.messages(['/detector/detections'])):
-            message = serialization.deserialize_message(
-                data.tobytes(), vision_msgs.Detection2DArray
-            )
-            assert message.detections[0].results[0].hypothesis.class_id == LABELS[index]
-            assert stamp_ns(message) == START_NS + index * STEP_NS - 1_000_000
-
-
 @pytest.mark.parametrize('more', [(), ('--workers', '1')])
 def test_recordings_without_images_leave_the_others(label, tmp_path, more):
     for number, images in enumerate((camera(1), [('/chatter', 2, text_message('a'))], camera(2))):
