@@ -124,8 +124,7 @@ def _of_boxes(
 ) -> Opinion:
     head = BoxHead(reading, '')
     each = [head.all_boxes(outputs, input_hw) for outputs in found]
-    if reading.layout.select == 'best' and 'label' not in reading.layout.roles:
-        _check_scores(head, found, input_hw)
+    scores_problem = _scores_problem(head, found, input_hw)
     boxes, scores = map(np.concatenate, zip(*map(_best, each)))
     low, high = boxes[:, :2], boxes[:, 2:]
     if reading.layout.coding.form == 'rotated':
@@ -149,6 +148,7 @@ def _of_boxes(
         f'{whole:.1%} of the boxes as large as the image': whole > NEARLY_ALL,
         f'{fractions:.1%} of the classes no whole numbers': fractions > 0,
         _extras_problem(reading, each): True,
+        scores_problem: True,
         _sum_problem(reading, found): True,
     }
     if reading.layout.uses_nms:
@@ -162,21 +162,33 @@ def _of_boxes(
     return Opinion(True, f'{text}, {inverted:.1%} of the boxes inverted')
 
 
-def _check_scores(head: BoxHead, found: Sequence[Arrays], input_hw: tuple[int, int]) -> None:
-    """Check all scores of rows, not only the best of each; or raise ScoreRangeError."""
-    if head.layout.activation == 'none':
-        for outputs in found:
-            for level in head.resolve(outputs, input_hw).levels:
-                values = Values(outputs, head.reading)
-                check_range(as_float32(values.view(level.slices['scores'], level.rows)))
+def _scores_problem(head: BoxHead, found: Sequence[Arrays], input_hw: tuple[int, int]) -> str:
+    """Return what all scores of rows say, not only the best of each; or raise ScoreRangeError."""
+    activation = head.layout.activation
+    if 'label' in head.layout.roles:  # Unused rows have any.
+        return ''
+    values = np.concatenate(
+        [
+            as_float32(Values(outputs, head.reading).view(level.slices['scores'], level.rows))
+            for outputs in found
+            for level in head.resolve(outputs, input_hw).levels
+        ]
+    )
+    if activation == 'none' and head.layout.select == 'best':
+        check_range(values)
+    low, high = np.min(values, initial=1), np.max(values, initial=0)
+    if activation in ('sigmoid', 'softmax') and 0 <= low < high <= 1:
+        return f'scores of {low:.2g} to {high:.2g}, which have had their {activation}'
+    return ''
 
 
 def _extras_problem(reading: Reading[BoxLayout], found: Sequence[Candidates]) -> str:
     """Return what further values of boxes, in radians or pixels, say against these; or ''."""
     layout, values = reading.layout, np.concatenate([candidates.extras for candidates in found])
+    values = values[np.isfinite(values)]
     if layout.extras not in ('angle', 'keypoints') or not values.size:
         return ''
-    low, high = np.nanmin(values), np.nanmax(values)
+    low, high = values.min(), values.max()
     if layout.extras == 'angle' and max(-low, high) > np.pi:
         return f'angles of {low:.2g} to {high:.2g}, which are no radians'
     limit = ROUNDING if layout.extras == 'angle' else 1
@@ -217,9 +229,9 @@ def _of_vector(task: str, vectors: np.ndarray, reading: Reading) -> Opinion:
         return Opinion(None, text)
     if (abs(np.linalg.norm(vectors, axis=1) - 1) < ROUNDING).all():
         return Opinion(task == 'embed', f'{text}, of a norm of 1')
-    is_named = bool(reading.network.class_count)
-    if task == 'classify' and not is_named and vectors.min() >= 0 and vectors.max() <= 1:
-        return Opinion(False, f'{text}, which do not sum to 1, such as keypoints')
+    if task == 'classify' and vectors.min() >= 0 and vectors.max() <= 1:
+        kind = 'independent attributes' if reading.network.class_count else 'keypoints'
+        return Opinion(False, f'{text}, which do not sum to 1, such as {kind}')
     return Opinion(None, text)
 
 

@@ -36,17 +36,16 @@ class Claim:
     @property
     def reason(self) -> str:
         """Contents of the outputs and the evidence, half a sentence for the log."""
-        found = ', '.join(opinion.text for opinion in self.opinions if opinion.holds)
+        texts = dict.fromkeys(opinion.text for opinion in self.opinions if opinion.holds)
+        found = ', '.join(texts)
         found = found or ('a trial run' if self.trial.holds else NO_EVIDENCE)
         return f'{describe(self.reading)}: {found}'
 
     @property
     def is_impossible(self) -> bool:
-        """Whether a trial run is against a reading for which only shapes and usual names are."""
-        is_named = any(part.out.names for part in self.reading.parts)
-        is_stated = is_named or any(each.holds for each in self.opinions[:3])
-        is_known = is_stated or _is_on_grid(self.reading)
-        return self.trial.holds is False and (bool(self.family.words) or not is_known)
+        """Whether a trial run is against a reading that its exporter does not state."""
+        is_stated = any(each.holds for each in self.opinions[:2])
+        return self.trial.holds is False and (bool(self.family.words) or not is_stated)
 
     @property
     def is_only_shape(self) -> bool:

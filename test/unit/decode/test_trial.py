@@ -121,6 +121,35 @@ def test_the_last_value_of_a_box_is_an_angle_by_its_range(network, last, expecte
         choose_family(both, 'auto', seen)
 
 
+def normalized_rows():
+    boxes = uniform(1, 2100, 4, high=0.3)
+    return {'out': np.concatenate([boxes, uniform(1, 2100, 80, high=0.3)], 2).swapaxes(1, 2)}
+
+
+def probabilities():
+    return {'logits': uniform(1, 300, 80), 'pred_boxes': uniform(1, 300, 4, low=0.1, high=0.4)}
+
+
+@pytest.mark.parametrize(
+    ('make', 'problem', 'family'),
+    [
+        (normalized_rows, '100.0% of the boxes smaller than a pixel', 'yolov8'),
+        (probabilities, r'scores of .* to 1, which have had their sigmoid', 'rtdetr'),
+    ],
+)
+def test_a_trial_run_is_believed_against_names_and_numbers_of_rows(network, make, problem, family):
+    seen = tried(network, make, hw=(320, 320))
+    with pytest.raises(TensorMismatchError, match=problem) as error:
+        choose_family(registry.DETECTORS, 'auto', seen)
+    assert f'Set `decoder` to {family} to decode it anyway' in error.value.remedy
+
+
+def test_metadata_is_believed_against_a_trial_run_with_a_warning(network, caplog):
+    seen = tried(network, normalized_rows, hw=(320, 320), task='detect')
+    assert choose_decoder('auto', seen, registry.DETECTORS).name == 'yolov8'
+    assert '100.0% of the boxes smaller than a pixel' in caplog.messages[-1]
+
+
 def test_class_scores_are_no_keypoints(network):
     def make():
         angle = uniform(1, 2100, 1, low=-0.7, high=2.3)
@@ -211,6 +240,7 @@ DENSE = [
     (lambda: {'out': softmax(uniform(1, 2, high=9))}, 'classifier', ALL_FAMILIES),
     (lambda: {'out': uniform(1, 2)}, 'classifier`: 2 class scores; trial run: 2', ALL_FAMILIES),
     (lambda: {'out': uniform(1, 196)}, 'which do not sum to 1, such as keypoints', ALL_FAMILIES),
+    (lambda: {'scores': uniform(1, 26)}, 'such as independent attributes', registry.CLASSIFIERS),
     (lambda: unit(256), 'of a norm of 1', registry.CLASSIFIERS),
     (lambda: unit(256), 'Run the node `tensor`. Set `decoder` to classifier to', ALL_FAMILIES),
     (lambda: unit(256), 'embedding', TENSORS),
@@ -221,6 +251,8 @@ DENSE = [
 @pytest.mark.parametrize(('make', 'expected', 'families'), DENSE)
 def test_sums_of_class_axes_are_evidence(network, make, expected, families):
     seen = tried(network, make)
+    if 'attributes' in expected:
+        seen = replace(seen, class_count=26)
     if ' ' not in expected:
         assert choose_family(families, 'auto', seen)[0].name == expected
         return

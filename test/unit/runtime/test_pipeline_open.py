@@ -151,7 +151,7 @@ def test_an_opened_network_is_warmed_up_on_a_frame_of_its_own_size_and_closed_on
     backend = Backend('fake', 'Fake', lambda: '', lambda *_: runner, CpuPipeline)
     use_backend(backend)
     with pytest.raises(TensorMismatchError):
-        open_detector(LabeledOptions(model_path='any.onnx'))
+        open_detector(LabeledOptions(model_path='any.onnx', decoder='yolov8'))
     assert (runner.call_count, runner.is_closed) == (3, True)  # The trial run has two pictures.
 
 
