@@ -12,8 +12,8 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / 'trt_ros'
 
 FOR_ALL = {
-    *('blob', 'errors', 'parameter_field', 'process_memory', 'profiling', 'progress'),
-    *('regular_file', 'tensors'),
+    *('blob', 'device_array', 'errors', 'parameter_field', 'process_memory', 'profiling'),
+    *('progress', 'regular_file', 'tensors'),
 }
 
 
@@ -58,7 +58,7 @@ __main__: cli
 __init__: drawing media results runtime tracking vision
 """) | {layer: set() for layer in FOR_ALL}
 ROS = {'ros', 'container', 'nodes', 'launching'}
-WITHOUT_NUMPY = FOR_ALL - {'profiling', 'tensors'} | {
+WITHOUT_NUMPY = FOR_ALL - {'device_array', 'profiling', 'tensors'} | {
     *('child', 'executables', '__main__', '__init__')
 }
 #: Foreign packages: the layers that may import them. PyYAML reads class names and bundles.

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from trt_ros.results.poses import Poses as Poses
     from trt_ros.runtime.pipeline import Pipeline as Pipeline
     from trt_ros.tracking.tracker import Tracker as Tracker
+    from trt_ros.vision.device_frame import DeviceFrame as DeviceFrame
     from trt_ros.vision.frame import Frame as Frame
     from trt_ros.vision.thresholds import Thresholds as Thresholds
 
@@ -29,6 +30,7 @@ _MODULES = {
     'Classification': 'trt_ros.results.classes',
     'Depth': 'trt_ros.results.arrays',
     'Detections': 'trt_ros.results.boxes',
+    'DeviceFrame': 'trt_ros.vision.device_frame',
     'Frame': 'trt_ros.vision.frame',
     'Instances': 'trt_ros.results.masks',
     'OrientedBoxes': 'trt_ros.results.boxes',

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from trt_ros.device_array import DeviceArray
 from trt_ros.errors import ModelError, TensorMismatchError
 
 #: Metadata key of the NMS node that was cut off a network: its attributes as JSON. The network
@@ -46,7 +47,7 @@ class TensorSpec:
         """Return it with dynamic dimensions of 1."""
         return replace(self, shape=tuple(1 if size < 0 else size for size in self.shape))
 
-    def accepts(self, tensor: np.ndarray) -> bool:
+    def accepts(self, tensor: np.ndarray | DeviceArray) -> bool:
         """Return whether an array has this dtype (uint16 for the bits of bfloat16) and shape."""
         return tensor.dtype == numpy_dtype(self.dtype) and self.has_shape(tensor.shape)
 

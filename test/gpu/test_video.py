@@ -12,7 +12,7 @@ import av
 from support.videos import Encoded, encode, moving_disc
 from trt_ros.cuda.device import Stream
 from trt_ros.cuda.memory import Account, DeviceBuffer, copy_async
-from trt_ros.runtime.gpu.image_sources import VideoSource
+from trt_ros.runtime.gpu.sources import VideoSource
 from trt_ros.video import DAMAGED, LOST, Cuda, VideoDecoder, why_not_on_gpu
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds

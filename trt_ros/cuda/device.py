@@ -174,10 +174,10 @@ class Event:
         self._free()
 
 
-def wait_for_default_stream(stream: int) -> None:
-    """Make later work of a stream wait for the work of libraries in the default stream."""
+def wait_for_library(stream: int, other: int = 0) -> None:
+    """Make later work of a stream wait for the work of a library, by default in stream 0."""
     event = Event()
-    event.record(0)
+    event.record(other)
     check(runtime().cudaStreamWaitEvent(stream, event.handle, 0), 'order two streams')
     event.close()
 

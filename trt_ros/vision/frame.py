@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
+import math
 import sys
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -99,6 +100,10 @@ class Frame:
     lens: Lens | None = None
 
     def __post_init__(self) -> None:
+        self._check_layout()
+        self._check_data()
+
+    def _check_layout(self) -> None:
         if self.encoding not in _PIXEL_NBYTES:
             raise BadFrameError(
                 'unknown encoding',
@@ -127,6 +132,8 @@ class Frame:
                 'wrong step',
                 f'{self._size} needs {self.row_nbytes} bytes per row, but step is {self.step}.',
             )
+
+    def _check_data(self) -> None:
         if not isinstance(self.data, np.ndarray):
             raise BadFrameError(
                 'wrong data',
@@ -216,25 +223,8 @@ class Frame:
             crop of an image.
         :raises BadFrameError: when `pixels` do not fit the encoding.
         """
-        if pixels.ndim not in (2, 3):
-            raise BadFrameError(
-                'wrong data',
-                f'Unsupported pixel array shape {pixels.shape}, expected (H, W[, C]).',
-            )
-        rows, width = pixels.shape[:2]
-        if pixels.size == 0 or encoding not in _PIXEL_NBYTES:
-            # Raises the specific error.
-            return cls(np.empty(0, np.uint8), width, rows, 0, encoding)
-        dtype, nbytes = pixels.dtype, _PIXEL_NBYTES[encoding]
-        row_nbytes = pixels.nbytes // rows
-        if row_nbytes != nbytes * width or dtype.str[1:] != _ARRAY_DTYPES.get(encoding, 'u1'):
-            raise BadFrameError(
-                'wrong data',
-                f'A pixel array {pixels.shape} {dtype} does not match {encoding} with '
-                f'{nbytes} bytes per pixel.',
-                remedy='Pass an array (H, W, 3) uint8 in BGR order, or name the encoding of other '
-                "pixels: Frame.from_pixels(array, 'mono8').",
-            )
+        width, height, row_nbytes = pixel_rows(pixels.shape, pixels.dtype, encoding)
+        rows = len(pixels)
         step = row_nbytes if pixels.flags.c_contiguous else pixels.strides[0]
         if step < row_nbytes or not pixels[0].flags.c_contiguous:
             step, pixels = row_nbytes, np.ascontiguousarray(pixels)
@@ -245,8 +235,30 @@ class Frame:
             total = step * (rows - 1) + row_nbytes
             data = np.lib.stride_tricks.as_strided(first, (total,), (1,))
         big = '>' if sys.byteorder == 'little' else '='
-        height = rows * 2 // 3 if encoding in _YUV420 else rows
-        return cls(data, width, height, step, encoding, dtype.byteorder == big)
+        return cls(data, width, height, step, encoding, pixels.dtype.byteorder == big)
+
+
+def pixel_rows(
+    shape: tuple[int, ...], dtype: np.dtype[Any], encoding: str
+) -> tuple[int, int, int]:
+    """Return width, height and bytes per row of pixels as from_pixels() takes them, or raise."""
+    if len(shape) not in (2, 3):
+        raise BadFrameError(
+            'wrong data', f'Unsupported pixel array shape {shape}, expected (H, W[, C]).'
+        )
+    rows, width = shape[:2]
+    if 0 in shape or encoding not in _PIXEL_NBYTES:
+        Frame(np.empty(0, np.uint8), width, rows, 0, encoding)  # Raises the specific error.
+    nbytes, row_nbytes = _PIXEL_NBYTES[encoding], math.prod(shape[1:]) * dtype.itemsize
+    if row_nbytes != nbytes * width or dtype.str[1:] != _ARRAY_DTYPES.get(encoding, 'u1'):
+        raise BadFrameError(
+            'wrong data',
+            f'A pixel array {shape} {dtype} does not match {encoding} with '
+            f'{nbytes} bytes per pixel.',
+            remedy='Pass an array (H, W, 3) uint8 in BGR order, or name the encoding of other '
+            "pixels: Frame.from_pixels(array, 'mono8').",
+        )
+    return width, rows * 2 // 3 if encoding in _YUV420 else rows, row_nbytes
 
 
 def to_color(frame: Frame, order: Order) -> np.ndarray:

@@ -205,6 +205,12 @@ class FakeCuda:
     def _do_cudaHostGetDevicePointer(self, ptr, flags):
         return (ptr,)
 
+    def _do_cudaPointerGetAttributes(self, address):
+        for start, nbytes in self._device_nbytes.items():
+            if start <= address < start + nbytes:
+                return (SimpleNamespace(type=2, device=self._made['memory', start]),)
+        return (SimpleNamespace(type=0, device=-2),)
+
     def _do_cudaEventCreateWithFlags(self, flags):
         self.event_flags.append(flags)
         return (self._make('event'),)

@@ -9,16 +9,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from trt_ros.device_array import CudaArray, is_on_gpu
 from trt_ros.errors import BadFrameError, ParameterError, TensorMismatchError
 from trt_ros.model.feeds.base import HELD, MAX_AGE, Feed, Given, parse_topic
 from trt_ros.model.feeds.history import CHOICES, HISTORY
 from trt_ros.tensors import Shape
+from trt_ros.vision.device_frame import DeviceFrame
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox, Preprocess
 from trt_ros.vision.regions import Crop, Tiles
 
-#: An image: a frame, pixels of (H, W, 3) uint8 in BGR order, or the path of a picture.
-Image = Frame | np.ndarray | str | os.PathLike[str]
+#: An image: a frame, pixels of (H, W, 3) uint8 in BGR order, on a GPU or not, or the path of a
+#: picture.
+Image = Frame | np.ndarray | CudaArray | str | os.PathLike[str]
 #: Settings of an image binding; they override the pipeline's option of the same name.
 IMAGE_SETTINGS = (
     'resize',
@@ -92,9 +95,12 @@ class ImageFeed(Feed):
 
     def frames_of(self, name: str, value: Any) -> Sequence[Frame]:
         """Return the images of a run, pixels as frames, or raise for another number of them."""
-        if isinstance(value, (Frame, np.ndarray)):
+        if isinstance(value, (Frame, np.ndarray)) or is_on_gpu(value):
             value = (value,)
-        frames = [as_frame(each) if isinstance(each, np.ndarray) else each for each in value]
+        frames = [
+            as_frame(each) if isinstance(each, np.ndarray) or is_on_gpu(each) else each
+            for each in value
+        ]
         if not all(isinstance(each, Frame) for each in frames):
             raise TensorMismatchError(
                 f'The network input {name!r} takes an image, but got {type(value).__name__}.',
@@ -150,6 +156,8 @@ def as_frame(image: Any) -> Frame:
         from trt_ros.media import read_picture  # Imports OpenCV.
 
         return Frame.from_pixels(read_picture(Path(image)))
+    if is_on_gpu(image):
+        return DeviceFrame(image)
     if not isinstance(image, np.ndarray):
         unread = 'cv2.imread returns None for a file that it cannot read.'
         raise BadFrameError(

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from trt_ros.device_array import DeviceArray, is_on_gpu
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.model.feeds.arithmetic import ARITHMETIC, Arithmetic
 from trt_ros.model.feeds.base import (
@@ -104,18 +105,33 @@ class TensorFeed(Feed):
         spec = self.spec if self.padding is None else self.padding.spec
         return None if spec.is_dynamic else np.zeros(spec.shape, numpy_dtype(spec.dtype))
 
-    def check(self, value: Any) -> np.ndarray:
-        """Return the array after arithmetic, not padded; see Feed.check."""
+    def check(self, value: Any) -> Any:
+        """Return the array after arithmetic, not padded, or a DeviceArray; see Feed.check."""
+        if is_on_gpu(value):
+            return self._on_gpu(DeviceArray(value))
         array = checked_tensor(self.spec, value)
         if self.padding is not None:
             self.padding.check(array)
         return array if self.arithmetic is None else self.arithmetic(array)
 
+    def _on_gpu(self, array: DeviceArray) -> DeviceArray:
+        """Return an array in GPU memory, which is copied as it is; or raise."""
+        if type(self) is not TensorFeed or self.padding or self.arithmetic:
+            np.asarray(array)  # Raises the specific error.
+        if not (self.spec.accepts(array) and array.is_contiguous()):
+            raise TensorMismatchError(
+                f'The network takes {self.spec}, but {self.spec.name} came in GPU memory as '
+                f'({", ".join(map(str, array.shape))}) {array.dtype} with strides '
+                f'{array.strides or "of contiguous memory"}.',
+                remedy='Convert it there, to contiguous memory.',
+            )
+        return array
+
     def stage(self, given: Given) -> tuple[np.ndarray, Sequence[Letterbox]]:
         """Return the array, padded and converted to the network's dtype; see Feed.stage."""
         assert given.array is not None
         if self.padding is None:
-            return as_tensor(self.spec, given.array), ()
+            return as_tensor(self.spec, np.asarray(given.array)), ()
         padded = np.empty(self.padding.spec.shape, numpy_dtype(self.spec.dtype))
         self.padding.write(padded, given.array)
         return padded, ()
@@ -131,7 +147,7 @@ class HeldFeed(TensorFeed):
         """Return the array; the same object for the same read-only one; see Feed.check."""
         if self._last and self._last[0] is value and not value.flags.writeable:
             return self._last[1]
-        checked = super().check(value)
+        checked: np.ndarray = super().check(value)
         if not value.flags.writeable:
             checked = checked.view()
             checked.flags.writeable = False

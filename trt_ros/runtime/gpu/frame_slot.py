@@ -25,15 +25,14 @@ from trt_ros.runtime.gpu.captured_graph import (
     Stage,
     StageSequence,
 )
-from trt_ros.runtime.gpu.image_sources import image_source
 from trt_ros.runtime.gpu.preprocess import Geometry
 from trt_ros.runtime.gpu.shared_resources import SharedResources
 from trt_ros.runtime.gpu.slots import LruCache
+from trt_ros.runtime.gpu.sources import image_source, tensor_source
 from trt_ros.runtime.gpu.staging import (
     DeviceAddress,
     Part,
     Source,
-    TensorSource,
     copy_pieces,
     header_nbytes,
     plan_transfers,
@@ -177,14 +176,14 @@ class FrameSlot:
     ) -> Launched:
         """Copy images and tensors to the GPU, except for the transfers that the graph does."""
         begin = time.perf_counter()
-        jpegs = self.shared.jpegs
-        sources = [image_source(frame, jpegs) for frame in frames]
+        jpegs, gpu = self.shared.jpegs, self.shared.gpu
+        sources = [image_source(frame, jpegs, gpu) for frame in frames]
         buffers: BatchBuffers | None = None
         if tensors:
             buffers, tensors = self._padded(len(frames), tensors, after)
             specs, paddings = self.shared.tensor_specs, self.shared.inputs.paddings
             sources += [
-                TensorSource(specs[name], tensor, paddings.get(name))
+                tensor_source(specs[name], tensor, paddings.get(name), gpu)
                 for name, tensor in tensors.items()
                 if name in specs
             ]
@@ -258,7 +257,7 @@ class FrameSlot:
             results_end += size
         # Zero-copy sources need no pinned memory; pinning takes most of the time of a first frame.
         is_in_pinned = not all(
-            address or (source.is_decoded_on_gpu and not self.shared.in_place)
+            address or (source.is_on_gpu and not self.shared.in_place)
             for source, address in zip(sources, zero_copy)
         )
         memory = self._grow_memory(end if is_in_pinned else header_nbytes, end, results_end)
@@ -268,7 +267,7 @@ class FrameSlot:
                 source.nbytes,
                 offset,
                 self._target(source, memory, offset),
-                bool(address) or source.is_decoded_on_gpu,
+                bool(address) or source.is_on_gpu,
                 source.data is not None,
             )
             for source, offset, address in zip(sources, offsets, zero_copy)
@@ -322,7 +321,7 @@ class FrameSlot:
     def _target(self, source: Source, memory: SlotMemory, offset: int) -> int:
         """Return the GPU address to send a source to; 0 where the graph reads it in place."""
         if memory.image is None:
-            return memory.pinned.device_ptr + offset if source.is_decoded_on_gpu else 0
+            return memory.pinned.device_ptr + offset if source.is_on_gpu else 0
         # The network's inputs belong to the previous run until it ends.
         return 0 if source.is_small_tensor else memory.image.ptr + offset
 

@@ -80,14 +80,14 @@ class Source:
     :ivar nbytes: bytes on the GPU.
     :ivar data: 1-D uint8; None where the bytes need a conversion.
     :ivar is_small_tensor: whether the graph copies it from pinned memory into the network's input.
-    :ivar is_decoded_on_gpu: whether `send` decodes the bytes on the GPU.
+    :ivar is_on_gpu: whether `send` writes the bytes on the GPU, without pinned memory.
     """
 
     __slots__ = ('_address', 'data', 'key', 'nbytes')
     key: Hashable
     data: np.ndarray | None
     is_small_tensor = False
-    is_decoded_on_gpu = False
+    is_on_gpu = False
 
     def __init__(self, frame: Frame) -> None:
         self.key = (

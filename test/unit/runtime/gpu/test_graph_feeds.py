@@ -1,10 +1,12 @@
 """Tensors, several images and states through the captured graph, on a CUDA of our own."""
 
 from collections import Counter
+from contextlib import closing
 
 import numpy as np
 import pytest
 
+from support.device_arrays import OnGpu
 from support.host_context import HostContext
 from support.memory import array_at
 from trt_ros.errors import (
@@ -21,6 +23,7 @@ from trt_ros.model.feeds.state import StateFeed
 from trt_ros.runtime.fitting import fit
 from trt_ros.runtime.gpu.input_kinds import GpuState
 from trt_ros.runtime.gpu.inputs import INPUTS
+from trt_ros.runtime.gpu.staging import SMALL_NBYTES
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
@@ -522,3 +525,45 @@ def test_a_fault_of_a_run_of_tensors_reports_the_gpu(counter, open_inputs, cuda)
     with pytest.raises(GpuFailedError):
         pipeline.infer({'step': STEP, 'h': STEP}, ASKED)
     assert len(faults) == 1
+
+
+@pytest.mark.parametrize('columns', [2, SMALL_NBYTES])
+@pytest.mark.parametrize('unified_memory', ['off', 'on'])
+def test_a_tensor_in_gpu_memory_is_copied_there(counter, open_inputs, columns, unified_memory):
+    shape = (1, columns)
+    pipeline = open_inputs(counter(shape), STATEFUL, ('total',), unified_memory=unified_memory)
+    pipeline.warm_up()
+    step = np.arange(columns, dtype=np.float32).reshape(shape)
+    with closing(OnGpu(step, pipeline.gpu)) as on_gpu:
+        for count, given in enumerate((step, on_gpu, on_gpu, step, on_gpu), 1):
+            found = pipeline.infer({'step': given}, ASKED)['total']
+            assert found.tolist() == (count * step).tolist()
+
+
+@pytest.mark.parametrize(
+    ('settings', 'array', 'error', 'message'),
+    [
+        ('', np.ones((1, 2)), TensorMismatchError, r'came in GPU memory as \(1, 2\) float64'),
+        ('', np.ones((1, 3), 'f'), TensorMismatchError, r'as \(1, 3\) float32'),
+        ('', np.ones((1, 4), 'f')[:, ::2], TensorMismatchError, r'with strides \(16, 8\)'),
+        ('?scale=2', np.ones((1, 2), 'f'), BadFrameError, 'converted, padded, held'),
+        ('?held=true', np.ones((1, 2), 'f'), BadFrameError, 'converted, padded, held'),
+        ('?capacity=2', np.ones((1, 2), 'f'), BadFrameError, 'converted, padded, held'),
+    ],
+)
+def test_a_tensor_in_gpu_memory_that_is_not_copied_as_it_is_is_refused(
+    counter, open_inputs, settings, array, error, message
+):
+    engine = counter()
+    if 'capacity' in settings:
+        engine.inputs = (tensor('step', (1, -1)), engine.inputs[1])
+    inputs = (f'step=tensor:step{settings}', 'h=tensor:h')
+    pipeline = open_inputs(engine, inputs)
+    with closing(OnGpu(array, pipeline.gpu)) as on_gpu, pytest.raises(error, match=message):
+        pipeline.infer({'step': on_gpu, 'h': STEP}, ASKED)
+    assert pipeline.infer({'step': STEP, 'h': STEP}, ASKED)['hn'].shape == (1, 2)
+    on_cpu = pipeline.feeds['h'].stage
+    with closing(OnGpu(STEP, pipeline.gpu)) as on_gpu:
+        value = pipeline.feeds['h'].check(on_gpu)
+        with pytest.raises(BadFrameError, match='but is read on the CPU'):
+            on_cpu(Given(array=value))

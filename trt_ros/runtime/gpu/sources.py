@@ -1,9 +1,18 @@
-"""Sources of images that are decoded on the GPU."""
+"""Choice of the sources of a run, and those that write on the GPU."""
 
-from trt_ros.cuda.device import wait_for_default_stream
+from collections.abc import Hashable
+
+import numpy as np
+
+from trt_ros.cuda.arrays import copy_array, refuse_elsewhere
+from trt_ros.cuda.device import Gpu, wait_for_library
 from trt_ros.cuda.jpeg import JpegDecoder
 from trt_ros.cuda.memory import copy_async, copy_rows_async
-from trt_ros.runtime.gpu.staging import Source
+from trt_ros.device_array import DeviceArray
+from trt_ros.model.feeds.padding import Padding
+from trt_ros.runtime.gpu.staging import Source, TensorSource
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.device_frame import DeviceFrame
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.picture_header import JpegFrame
 from trt_ros.vision.video_frame import VideoFrame
@@ -13,7 +22,7 @@ class JpegSource(Source):
     """The pixels of a JPEG, decoded on the GPU, or on the CPU where the library refuses it."""
 
     __slots__ = ('_decoder', '_frame')
-    is_decoded_on_gpu = True
+    is_on_gpu = True
 
     def __init__(self, frame: JpegFrame, decoder: JpegDecoder) -> None:
         layout = frame.width, frame.height, frame.step, frame.encoding
@@ -33,7 +42,7 @@ class VideoSource(Source):
     """A decoded picture of a video in GPU memory, in the memory of the frame from `send` on."""
 
     __slots__ = ('_frame',)
-    is_decoded_on_gpu = True
+    is_on_gpu = True
 
     def __init__(self, frame: VideoFrame) -> None:
         layout = frame.width, frame.height, frame.step, frame.encoding
@@ -44,16 +53,51 @@ class VideoSource(Source):
     def send(self, target: int, stream: int) -> None:
         """Enqueue the copy to a GPU address, after the work of the decoder."""
         frame, rows = self._frame, self._frame.height
-        wait_for_default_stream(stream)
+        wait_for_library(stream)
         for address, step in frame.planes:
             copy_rows_async(target, frame.step, address, step, (frame.step, rows), stream)
             target, rows = target + frame.step * rows, rows // 2
 
 
-def image_source(frame: Frame, jpegs: JpegDecoder) -> Source:
+class DeviceSource(Source):
+    """
+    An array of another library in GPU memory, where it stays unchanged until the run ends.
+
+    :raises BadFrameError: where it is not in the memory of this GPU, which is current.
+    """
+
+    __slots__ = ('_array', '_gpu')
+    is_on_gpu = True
+
+    def __init__(self, array: DeviceArray, nbytes: int, gpu: Gpu, *layout: Hashable) -> None:
+        refuse_elsewhere(array, nbytes, gpu)
+        self.key = (*layout, 'on the GPU')
+        self.nbytes, self.data, self._address = nbytes, None, None
+        self._array, self._gpu = array, gpu
+
+    def send(self, target: int, stream: int) -> None:
+        """Enqueue the copy to a GPU address, after the work of the library."""
+        copy_array(target, self._array, self.nbytes, self._gpu, stream)
+
+
+def image_source(frame: Frame, jpegs: JpegDecoder, gpu: Gpu) -> Source:
     """Return the source of an image."""
+    if type(frame) is Frame:
+        return Source(frame)
     if isinstance(frame, JpegFrame) and jpegs.is_open:
         return JpegSource(frame, jpegs)
     if isinstance(frame, VideoFrame) and frame.is_on_gpu:
         return VideoSource(frame)
+    if isinstance(frame, DeviceFrame):
+        layout = frame.width, frame.height, frame.step, frame.encoding, frame.is_bigendian
+        return DeviceSource(frame.array, frame.nbytes, gpu, *layout, frame.lens)
     return Source(frame)
+
+
+def tensor_source(
+    spec: TensorSpec, value: np.ndarray | DeviceArray, padding: Padding | None, gpu: Gpu
+) -> Source:
+    """Return the source of a tensor, as split_inputs() returns it."""
+    if isinstance(value, DeviceArray):
+        return DeviceSource(value, value.nbytes, gpu)
+    return TensorSource(spec, value, padding)
