@@ -1,15 +1,19 @@
 """A runner without a network, for the tests of whatever stands above the seam."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 
+from support.descriptions import specs
 from trt_ros.decode.choice import Decoder
 from trt_ros.errors import ClosedError
+from trt_ros.families.registry import TENSORS
 from trt_ros.model.feeds.constant import ConstantFeed
 from trt_ros.model.feeds.image import ImageFeed
 from trt_ros.runtime.fitting import ResolvedModel
+from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.runtime.runner import Network, Runner, check_inputs
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Preprocess
@@ -54,6 +58,36 @@ class FakeRunner(Runner):
 
     def close(self) -> None:
         self.is_closed = True
+
+
+def open_fake(
+    answer: Callable[[Tensors], Tensors],
+    inputs: Sequence[TensorSpec] | str,
+    outputs: Sequence[TensorSpec] | str,
+    bindings: str | Sequence[str],
+    families: tuple[Any, ...] = TENSORS,
+) -> Pipeline[Any]:
+    """Open a network of tensors, which may be written as they print, by its bindings."""
+    inputs = specs(inputs, 'input') if isinstance(inputs, str) else inputs
+    outputs = specs(outputs) if isinstance(outputs, str) else outputs
+    runner = FakeRunner(answer, inputs=inputs, outputs=outputs)
+    return Pipeline.open('any', families=families, runner=runner, inputs=bindings)
+
+
+def open_echo(
+    inputs: Sequence[TensorSpec],
+    bindings: str | Sequence[str],
+    families: tuple[Any, ...] = TENSORS,
+    on_run: Callable[[Tensors], object] = lambda tensors: None,
+) -> Pipeline[Any]:
+    """Open a network that returns its inputs, as `x out` and so on."""
+
+    def answer(tensors: Tensors) -> Tensors:
+        on_run(tensors)
+        return {f'{name} out': np.array(value) for name, value in tensors.items()}
+
+    outputs = [replace(each, name=f'{each.name} out', mode='output') for each in inputs]
+    return open_fake(answer, inputs, outputs, bindings, families)
 
 
 def head_with(*boxes: tuple[float, ...]) -> dict[str, np.ndarray]:

@@ -1,7 +1,5 @@
 """The kernels of boxes and keypoints, compiled for the CPU, find what the NumPy heads find."""
 
-import shutil
-
 import numpy as np
 import pytest
 
@@ -24,10 +22,7 @@ from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.regions import Tiles
 from trt_ros.vision.thresholds import Thresholds
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(shutil.which('g++') is None, reason='needs g++'),
-]
+pytestmark = pytest.mark.slow
 
 # Cases of few candidates: simulated threads are slow.
 FEW = ('yolov10', 'rtdetr', 'boxes with labels', 'nanodet of 11 bins')

@@ -1,7 +1,6 @@
 """The kernels of class masks, compiled for the CPU, give the confidence of the NumPy reference."""
 
 from dataclasses import replace
-import shutil
 
 import numpy as np
 import pytest
@@ -11,10 +10,7 @@ from trt_ros.families.semantic import MaskHeads
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(shutil.which('g++') is None, reason='needs g++'),
-]
+pytestmark = pytest.mark.slow
 
 
 def assert_equal(kernels, heads, outputs, letterbox):

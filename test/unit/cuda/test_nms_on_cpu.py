@@ -1,16 +1,12 @@
 """The algorithm of the NMS kernels, compiled for the CPU, equals the NumPy reference."""
 
 from functools import partial
-import shutil
 
 import pytest
 
 from support.nms_cases import SMALL, check
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(shutil.which('g++') is None, reason='needs g++'),
-]
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """The kernel that places regions equals NumPy; it runs on the CPU."""
 
 import ctypes
-import shutil
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from trt_ros.runtime.gpu.preprocess import Geometry, region_args
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.regions import REGION_RESIZES, Crop, are_in_image
 
-pytestmark = pytest.mark.skipif(shutil.which('g++') is None, reason='needs g++')
 WIDTH, HEIGHT, ROWS = 640, 480, 8
 
 

@@ -3,11 +3,8 @@
 import numpy as np
 import pytest
 
-from support.fake_runner import FakeRunner
+from support.fake_runner import open_fake
 from trt_ros.errors import ParameterError, TensorMismatchError
-from trt_ros.families.registry import TENSORS
-from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.tensors import TensorSpec
 
 PARTS = (
     'gravity=imu:imu#gravity',
@@ -18,18 +15,11 @@ PARTS = (
 
 
 def open_policy(*inputs, shape=(1, 15)):
-    runner = FakeRunner(
-        lambda tensors: {
-            'action': tensors['obs'].reshape(1, -1)[:, :2] + 1,
-            'seen': tensors['obs'],
-        },
-        inputs=[TensorSpec('obs', shape, 'float32', 'input')],
-        outputs=[
-            TensorSpec('action', (-1, 2), 'float32', 'output'),
-            TensorSpec('seen', shape, 'float32', 'output'),
-        ],
-    )
-    return Pipeline.open('any', families=TENSORS, runner=runner, inputs=inputs)
+    def answer(tensors):
+        return {'action': tensors['obs'].reshape(1, -1)[:, :2] + 1, 'seen': tensors['obs']}
+
+    obs = f'({", ".join(map(str, shape))})'.replace('-1', '?')
+    return open_fake(answer, f'obs {obs}', f'action (?, 2); seen {obs}', inputs)
 
 
 @pytest.mark.parametrize('shape', [(1, 15), (15,), (-1, 15), (1, 3, 5)])

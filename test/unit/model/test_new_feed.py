@@ -5,14 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.fake_runner import FakeRunner
+from support.fake_runner import open_fake
 from support.recipes import names_of
 from trt_ros.errors import ParameterError
-from trt_ros.families.registry import TENSORS
 from trt_ros.model.bindings import parse_bindings
 from trt_ros.model.feeds import FEEDS
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.tensors import TensorSpec
 
 DecayFeed = names_of('adding_an_input_kind')['DecayFeed']
 
@@ -23,12 +21,12 @@ def open_decaying(monkeypatch):
     monkeypatch.setitem(FEEDS, 'decay', DecayFeed)
 
     def open_decaying(*inputs: str) -> Pipeline[Any]:
-        runner = FakeRunner(
+        return open_fake(
             lambda tensors: {'y': tensors['x'] + tensors['k']},
-            inputs=[TensorSpec(name, (1, 1), 'float32', 'input') for name in 'xk'],
-            outputs=[TensorSpec('y', (1, 1), 'float32', 'output')],
+            'x (1, 1); k (1, 1)',
+            'y (1, 1)',
+            inputs,
         )
-        return Pipeline.open('any', families=TENSORS, runner=runner, inputs=inputs)
 
     return open_decaying
 

@@ -5,14 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from support.fake_runner import FakeRunner
+from support.fake_runner import open_fake
 from trt_ros.errors import ParameterError, TensorMismatchError
-from trt_ros.families.registry import TENSORS
 from trt_ros.model.bindings import parse_bindings
 from trt_ros.model.feeds import FEEDS
 from trt_ros.model.feeds.base import Given
 from trt_ros.model.feeds.numbered import philox
-from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.tensors import TensorSpec, widen
 
 ONES = 0xFFFFFFFF
@@ -28,19 +26,19 @@ def staged(text: str, shape, dtype='float32', run=0):
     return feed(text, shape, dtype).stage(Given(memory=run))[0]
 
 
-@pytest.fixture
-def runner():
-    return FakeRunner(
+def open_sum(binding):
+    """Open a network that adds `k`, by its binding, to x."""
+    return open_fake(
         lambda tensors: {'y': tensors['x'] + tensors['k']},
-        inputs=[TensorSpec(name, (1, -1), 'float32', 'input') for name in 'xk'],
-        outputs=[TensorSpec('y', (1, -1), 'float32', 'output')],
+        'x (1, ?); k (1, ?)',
+        'y (1, ?)',
+        ('x=tensor:x', f'k={binding}'),
     )
 
 
 @pytest.mark.parametrize('first', [0, 5, -1])
-def test_a_counter_counts_the_runs_since_activation_and_since_a_reset(runner, first):
-    inputs = ('x=tensor:x', f'k=counter:{first}')
-    with Pipeline.open('any', families=TENSORS, runner=runner, inputs=inputs) as pipeline:
+def test_a_counter_counts_the_runs_since_activation_and_since_a_reset(first):
+    with open_sum(f'counter:{first}') as pipeline:
         assert 'k: counter of shape (1, 1)' in pipeline.log_lines
         pipeline.warm_up()
         for _ in range(2):
@@ -49,17 +47,15 @@ def test_a_counter_counts_the_runs_since_activation_and_since_a_reset(runner, fi
             pipeline.reset_state()
 
 
-def test_a_refused_run_does_not_count(runner):
-    inputs = ('x=tensor:x', 'k=counter:0')
-    with Pipeline.open('any', families=TENSORS, runner=runner, inputs=inputs) as pipeline:
+def test_a_refused_run_does_not_count():
+    with open_sum('counter:0') as pipeline:
         with pytest.raises(TensorMismatchError):
             pipeline({'x': np.zeros((2, 2, 2), np.float32)})
         assert pipeline({'x': X})['y'].item() == 10
 
 
-def test_noise_is_drawn_in_each_run_and_repeated_after_a_reset(runner):
-    inputs = ('x=tensor:x', 'k=noise:normal?seed=7')
-    with Pipeline.open('any', families=TENSORS, runner=runner, inputs=inputs) as pipeline:
+def test_noise_is_drawn_in_each_run_and_repeated_after_a_reset():
+    with open_sum('noise:normal?seed=7') as pipeline:
         pipeline.warm_up()
         first = [pipeline({'x': 0 * X})['y'].item() for _ in range(4)]
         assert len(set(first)) == 4

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from support.fake_runner import FakeRunner
+from support.fake_runner import open_echo
 from support.save_network import save_pool
 from trt_ros.errors import CapacityError, ParameterError, TensorMismatchError
 from trt_ros.families.registry import TENSORS
@@ -18,19 +18,9 @@ def tensor(name: str, shape, dtype='float32') -> TensorSpec:
     return TensorSpec(name, shape, dtype, 'input')
 
 
-@pytest.fixture
-def open_inputs():
+def open_inputs(bindings, *specs):
     """Open a pipeline whose network returns its inputs as outputs."""
-
-    def open_inputs(bindings, *specs):
-        runner = FakeRunner(
-            lambda tensors: {f'{name} out': np.array(each) for name, each in tensors.items()},
-            inputs=specs,
-            outputs=[TensorSpec(f'{x.name} out', x.shape, x.dtype, 'output') for x in specs],
-        )
-        return Pipeline.open('any', families=TENSORS, runner=runner, inputs=bindings)
-
-    return open_inputs
+    return open_echo(specs, bindings)
 
 
 def test_a_padded_run_with_its_mask_and_count_equals_the_unpadded_one(tmp_path):
@@ -76,7 +66,7 @@ def test_an_array_above_the_capacity_is_refused(tmp_path):
     ],
 )
 @pytest.mark.parametrize('dtype', ['float32', 'float16', 'bfloat16'])
-def test_padding_follows_the_arithmetic(open_inputs, settings, want, dtype):
+def test_padding_follows_the_arithmetic(settings, want, dtype):
     with open_inputs(f'x=tensor:x?capacity=4{settings}', tensor('x', (-1,), dtype)) as pipeline:
         for value in (np.array([1, 2]), np.array([1, 2], '>f8')):
             found = pipeline({'x': value})['x out']
@@ -86,7 +76,7 @@ def test_padding_follows_the_arithmetic(open_inputs, settings, want, dtype):
 
 
 @pytest.mark.parametrize('shape', [(4,), (1, 4), (4, 1), (1, 1, 4)])
-def test_an_input_of_a_fixed_size_is_filled(open_inputs, shape):
+def test_an_input_of_a_fixed_size_is_filled(shape):
     bindings = ('x=scan:scan#ranges?pad=inf&scale=2', 'm=mask:x')
     with open_inputs(bindings, tensor('x', shape), tensor('m', (1, 4), 'bool')) as pipeline:
         spec = pipeline.feeds['x'].array
@@ -99,14 +89,14 @@ def test_an_input_of_a_fixed_size_is_filled(open_inputs, shape):
             pipeline({'x': as_shaped(np.ones(5), spec)})
 
 
-def test_a_history_of_sequences_is_filled(open_inputs):
+def test_a_history_of_sequences_is_filled():
     with open_inputs('x=scan:s#ranges?pad=-1&history=2', tensor('x', (1, 2, 3))) as pipeline:
         assert pipeline({'x': np.array([1, 2])})['x out'].tolist() == [[[1, 2, -1]] * 2]
         found = pipeline({'x': np.array([3])})['x out']
         assert found.tolist() == [[[1, 2, -1], [3, -1, -1]]]
 
 
-def test_any_dynamic_dimension_is_padded_and_several_take_a_size_each(open_inputs):
+def test_any_dynamic_dimension_is_padded_and_several_take_a_size_each():
     with open_inputs('x=tensor:x?capacity=1,3', tensor('x', (2, -1, -1), 'int32')) as pipeline:
         found = pipeline({'x': np.array([[[1, 2]], [[3, 4]]])})['x out']
         assert found.tolist() == [[[1, 2, 0]], [[3, 4, 0]]]
@@ -127,7 +117,7 @@ def test_any_dynamic_dimension_is_padded_and_several_take_a_size_each(open_input
     ],
 )
 @pytest.mark.parametrize('shape', [(4,), (-1,), (-1, -1), (1, 1, -1), (-1, 4), (-1, 1)])
-def test_masks_have_the_shape_and_words_of_the_network(open_inputs, settings, dtype, want, shape):
+def test_masks_have_the_shape_and_words_of_the_network(settings, dtype, want, shape):
     bindings = ('x=tensor:x?capacity=4', f'm=mask:x{settings}')
     with open_inputs(bindings, tensor('x', (1, -1, 3)), tensor('m', shape, dtype)) as pipeline:
         found = pipeline({'x': np.zeros((1, 2, 3), np.float32)})['m out']
@@ -136,7 +126,7 @@ def test_masks_have_the_shape_and_words_of_the_network(open_inputs, settings, dt
 
 
 @pytest.mark.parametrize('shape', [(), (1,), (-1, 1)])
-def test_counts_are_one_number(open_inputs, shape):
+def test_counts_are_one_number(shape):
     bindings = ('x=scan:scan#ranges?capacity=4&pad=inf', 'n=count:x')
     with open_inputs(bindings, tensor('x', (1, -1)), tensor('n', shape, 'int8')) as pipeline:
         for count in (0, 4):
@@ -169,7 +159,7 @@ def test_counts_are_one_number(open_inputs, shape):
         (('*=mask:x',), ParameterError, r'Invalid binding'),
     ],
 )
-def test_rejects_bindings_that_do_not_fit(open_inputs, bindings, error, problem):
+def test_rejects_bindings_that_do_not_fit(bindings, error, problem):
     named = {
         each[0]: each
         for each in ('x=tensor:x', 'm=tensor:m', 'b=tensor:b', 'n=tensor:n', 'k=tensor:k')

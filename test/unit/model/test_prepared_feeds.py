@@ -7,13 +7,12 @@ import pytest
 
 pytest.importorskip('rclpy')
 
-from support.fake_runner import FakeRunner
+from support.fake_runner import open_echo
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.families.registry import TENSORS
 from trt_ros.model.bindings import parse_bindings
 from trt_ros.model.run_inputs import example_inputs
 from trt_ros.nodes.detector import DetectorNode
-from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.tensors import TensorSpec, widen
 from trt_ros.vision.frame import Frame
 
@@ -23,32 +22,15 @@ def frame(seed: int, channels: int = 3, encoding: str = 'bgr8') -> Frame:
     return Frame.from_pixels(pixels, encoding)
 
 
-@pytest.fixture
-def open_images():
-    """Open a pipeline whose network returns its inputs, and keeps them in `seen`."""
-
-    def open_images(bindings, shapes, dtype='float32', families=TENSORS):
-        seen = []
-
-        def run(tensors):
-            seen.append(tensors)
-            return {f'{name} out': np.array(each) for name, each in tensors.items()}
-
-        runner = FakeRunner(
-            run,
-            inputs=[TensorSpec(name, shape, dtype, 'input') for name, shape in shapes.items()],
-            outputs=[
-                TensorSpec(f'{name} out', shape, dtype, 'output') for name, shape in shapes.items()
-            ],
-        )
-        pipeline = Pipeline.open('any', families=families, runner=runner, inputs=bindings)
-        return pipeline, seen
-
-    return open_images
+def open_images(bindings, shapes, dtype='float32', families=TENSORS):
+    """Open a pipeline whose network returns its inputs, which are kept in a list, too."""
+    seen = []
+    inputs = [TensorSpec(name, shape, dtype, 'input') for name, shape in shapes.items()]
+    return open_echo(inputs, bindings, families, seen.append), seen
 
 
 @pytest.mark.parametrize('dtype', ['float32', 'float16', 'uint8'])
-def test_a_held_image_is_preprocessed_when_it_changes(open_images, dtype):
+def test_a_held_image_is_preprocessed_when_it_changes(dtype):
     settings = '' if dtype == 'uint8' else '&mean=0.5&std=0.25'
     bindings = (f'goal=image:goal?held=true{settings}', f'x=image:x?resize=auto{settings}')
     shapes = dict.fromkeys(('goal', 'x'), (-1, 3, 8, 8))
@@ -66,7 +48,7 @@ def test_a_held_image_is_preprocessed_when_it_changes(open_images, dtype):
 @pytest.mark.parametrize(
     ('settings', 'shape'), [('held=true', (1, 3, 8, 8)), ('history=2', (1, 2, 3, 8, 8))]
 )
-def test_images_become_bfloat16(open_images, settings, shape):
+def test_images_become_bfloat16(settings, shape):
     shapes = {'x': shape, 'y': (1, 2)}
     bindings = (f'x=image:x?{settings}&mean=0.5&std=0.25', 'y=tensor:y')
     pipeline, _ = open_images(bindings, shapes, 'bfloat16')
@@ -76,7 +58,7 @@ def test_images_become_bfloat16(open_images, settings, shape):
         np.testing.assert_allclose(widen(found), (0.2 - 0.5) / 0.25, rtol=4e-3)
 
 
-def test_a_stack_and_a_fourth_channel_are_held(open_images):
+def test_a_stack_and_a_fourth_channel_are_held():
     bindings = ('x=tensor:x', 'a=images:left,right?held=true', 'b=image:color,depth?held=true')
     shapes = {'x': (1, 2), 'a': (1, 2, 3, 8, 8), 'b': (1, 4, 8, 8)}
     pipeline, _ = open_images(bindings, shapes)
@@ -91,7 +73,7 @@ def test_a_stack_and_a_fourth_channel_are_held(open_images):
 
 @pytest.mark.parametrize('shape', [(1, 3, 3, 8, 12), (-1, 3, 8, 12, 3), (3, 3, 8, 12)])
 @pytest.mark.parametrize('settings', ['', '&order=newest', '&fill=zeros'])
-def test_a_history_of_images_is_the_last_ones(open_images, shape, settings):
+def test_a_history_of_images_is_the_last_ones(shape, settings):
     bindings = (f'x=image:camera?history=3{settings}', 'last=image:camera')
     one = (1, 8, 12, 3) if shape[-1] == 3 else (1, 3, 8, 12)
     pipeline, _ = open_images(bindings, {'x': shape, 'last': one})
@@ -123,12 +105,12 @@ def test_a_history_of_images_is_the_last_ones(open_images, shape, settings):
         ('x=image:a?history=2&held=maybe', ParameterError, "held of .* is 'maybe'"),
     ],
 )
-def test_rejects_histories_and_held_images_that_do_not_fit(open_images, binding, error, problem):
+def test_rejects_histories_and_held_images_that_do_not_fit(binding, error, problem):
     with pytest.raises(error, match=problem):
         open_images((binding, 'y=tensor:y'), {'x': (1, 2, 3, 8, 8), 'y': (1, 2)})
 
 
-def test_held_images_are_no_images_of_a_detector(open_images):
+def test_held_images_are_no_images_of_a_detector():
     inputs = ('x=image:a?held=true', 'y=tensor:y')
     assert parse_bindings(inputs)[0].is_held
     with pytest.raises(TensorMismatchError, match='gets no image') as refused:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import contextmanager
 import ctypes
 from dataclasses import replace
-import shutil
 import sys
 import threading
 from types import SimpleNamespace
@@ -330,8 +329,6 @@ def numbers(cuda) -> None:
     """Run the kernels of images, regions, counters and noise, on the CPU."""
     from support.numbers_on_cpu import KERNELS, NumbersOnCpu
 
-    if shutil.which('g++') is None:
-        pytest.skip('needs g++')
     kernels, nothing = NumbersOnCpu(), cuda.prepare
     cuda.prepare = lambda function, *launch: (
         kernels.prepare(function, *launch) if function in KERNELS else nothing()

@@ -1,7 +1,5 @@
 """A detector and a classifier in one captured graph, on a CUDA of our own; kernels by g++."""
 
-import shutil
-
 from demo.scene import draw_scene
 import numpy as np
 import pytest
@@ -19,10 +17,7 @@ from trt_ros.runtime.options import ModelOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.thresholds import Thresholds
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(shutil.which('g++') is None, reason='needs g++'),
-]
+pytestmark = pytest.mark.slow
 ASKED = Thresholds(0.3, 0.5, max_detections=300)
 
 

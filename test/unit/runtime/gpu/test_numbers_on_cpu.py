@@ -2,7 +2,6 @@
 
 from contextlib import ExitStack
 import ctypes
-import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -17,7 +16,6 @@ from trt_ros.model.feeds.base import Given
 from trt_ros.runtime.gpu.inputs import INPUTS
 from trt_ros.tensors import TensorSpec, numpy_dtype
 
-pytestmark = pytest.mark.skipif(shutil.which('g++') is None, reason='needs g++')
 FLOATS = ('float32', 'float16', 'bfloat16', 'float64')
 INTEGERS = ('int8', 'uint8', 'int16', 'int32', 'int64', 'uint64')
 
