@@ -34,6 +34,14 @@ def write(writer, numbers):
         writer.checkpoint(number)
 
 
+def written(path, begin, end, **options):
+    """Write messages with these numbers, or from the next one where `begin` is None."""
+    with closing(McapWriter(path, TOPICS, **options)) as writer:
+        position = writer.position
+        write(writer, range(position + 1 if begin is None else begin, end))
+    return position
+
+
 def read(path):
     with closing(Recording(path)) as recording:
         messages = recording.messages(['/a', '/b'])
@@ -65,28 +73,23 @@ def test_nothing_is_written_after_a_failed_write(tmp_path):
         writer.checkpoint(3 * CHUNK_POSITIONS)
     writer.close()
     assert path.read_bytes() == left
-    with closing(McapWriter(path, TOPICS, resume=True)) as writer:
-        write(writer, range(writer.position + 1, 3 * CHUNK_POSITIONS))
+    written(path, None, 3 * CHUNK_POSITIONS, resume=True)
     assert read(path) == expected(range(1, 3 * CHUNK_POSITIONS))
 
 
 def test_messages_and_counts_are_read_by_rosbags(tmp_path):
-    with closing(McapWriter(tmp_path / 'a.mcap', TOPICS)) as writer:
-        write(writer, range(1, 251))
+    written(tmp_path / 'a.mcap', 1, 251)
     assert read(tmp_path / 'a.mcap') == expected(range(1, 251))
     with closing(Recording(tmp_path / 'a.mcap')) as recording:
-        assert {name: topic.count for name, topic in recording.topics.items()} == {
-            '/a': 83,
-            '/b': 167,
-        }
+        counts = {name: topic.count for name, topic in recording.topics.items()}
+        assert counts == {'/a': 83, '/b': 167}
         assert (recording.start_ns, recording.end_ns) == (10, 2500)
         assert recording.topics['/a'].definition == b'string data\n'
 
 
 def test_the_index_has_the_times_and_places_of_the_chunks(tmp_path):
     path = tmp_path / 'a.mcap'
-    with closing(McapWriter(path, TOPICS)) as writer:
-        write(writer, range(1, 251))
+    written(path, 1, 251)
     with Reader(path) as reader:
         (file,) = getattr(reader.storage, 'storages', [reader.storage])
         times = [(each.message_start_time, each.message_end_time) for each in file.chunks]
@@ -154,16 +157,10 @@ def test_a_write_that_stops_anywhere_costs_only_itself(
 ):
     monkeypatch.setattr(mcap, 'FileIO', KilledFile)
     path, whole = tmp_path / 'a.mcap', tmp_path / 'whole.mcap'
-
-    def written(path, begin, end, **more):
-        with closing(McapWriter(path, TOPICS, compression=compression, **more)) as writer:
-            write(writer, range(begin or writer.position + 1, end))
-            return writer.position
-
-    written(whole, 1, 301)
+    written(whole, 1, 301, compression=compression)
     for nbytes in itertools.count(1, 397):
         path.unlink(missing_ok=True)
-        written(path, 1, first)
+        written(path, 1, first, compression=compression)
         writer = McapWriter(path, TOPICS, resume=True, compression=compression)
         write(writer, range(first, second))
         KilledFile.left = nbytes
@@ -174,7 +171,8 @@ def test_a_write_that_stops_anywhere_costs_only_itself(
         KilledFile.left = 1 << 40
         with suppress(BadFrameError):
             assert len(read(path)) >= first - 1
-        assert written(path, None, 301, resume=True) >= first - 1
+        begun = written(path, None, 301, resume=True, compression=compression)
+        assert begun >= first - 1
         assert read(path) == expected(range(1, 301))
         if not compression:
             assert path.read_bytes() == whole.read_bytes()
@@ -201,31 +199,25 @@ def test_a_file_that_is_cut_anywhere_is_continued_with_its_whole_records(tmp_pat
 
 def test_a_chunk_that_was_half_overwritten_is_written_again(tmp_path):
     path = tmp_path / 'a.mcap'
-    with closing(McapWriter(path, TOPICS)) as writer:
-        write(writer, range(1, CHUNK_POSITIONS + 50))
+    written(path, 1, CHUNK_POSITIONS + 50)
     whole = path.read_bytes()
     path.write_bytes(whole.replace(message(CHUNK_POSITIONS + 20), message(0)))
-    with closing(McapWriter(path, TOPICS, resume=True)) as writer:
-        assert writer.position == CHUNK_POSITIONS
-        write(writer, range(CHUNK_POSITIONS + 1, CHUNK_POSITIONS + 50))
+    assert written(path, None, CHUNK_POSITIONS + 50, resume=True) == CHUNK_POSITIONS
     assert path.read_bytes() == whole
 
 
 def test_a_chunk_with_another_message_is_damaged(tmp_path):
     path = tmp_path / 'a.mcap'
-    with closing(McapWriter(path, TOPICS)) as writer:
-        write(writer, range(1, 5))
+    written(path, 1, 5)
     path.write_bytes(path.read_bytes().replace(message(2), message(77)))
     with pytest.raises(BadFrameError, match='is damaged'):
         read(path)
 
 
 def test_a_finished_file_is_continued_with_nothing(tmp_path):
-    with closing(McapWriter(tmp_path / 'a.mcap', TOPICS)) as writer:
-        write(writer, range(1, 11))
+    written(tmp_path / 'a.mcap', 1, 11)
     before = (tmp_path / 'a.mcap').read_bytes()
-    with closing(McapWriter(tmp_path / 'a.mcap', TOPICS, resume=True)) as writer:
-        assert writer.position == 10
+    assert written(tmp_path / 'a.mcap', None, 11, resume=True) == 10
     assert (tmp_path / 'a.mcap').read_bytes() == before
 
 
@@ -251,14 +243,11 @@ def test_an_existing_file_is_not_overwritten(tmp_path):
 
 @pytest.mark.parametrize('nbytes_lost, position', [(0, 279), (1, 279), (100, 279), (4000, 200)])
 def test_a_continued_file_equals_one_of_a_single_run(tmp_path, nbytes_lost, position):
-    with closing(McapWriter(tmp_path / 'whole.mcap', TOPICS)) as writer:
-        write(writer, range(1, 501))
+    written(tmp_path / 'whole.mcap', 1, 501)
     part = tmp_path / 'part.mcap'
     with closing(McapWriter(part, TOPICS, seconds_per_write=0.0)) as writer:
         write(writer, range(1, 280))
         data = part.read_bytes()  # As after a kill.
     part.write_bytes(data[: len(data) - nbytes_lost])
-    with closing(McapWriter(part, TOPICS, resume=True)) as writer:
-        assert writer.position == position
-        write(writer, range(writer.position + 1, 501))
+    assert written(part, None, 501, resume=True) == position
     assert part.read_bytes() == (tmp_path / 'whole.mcap').read_bytes()
