@@ -179,20 +179,17 @@ def test_a_download_that_stopped_is_resumed_by_the_next_start(server, get):
     assert ranges(server)[-1] == 'bytes=1000-'
 
 
-def test_a_file_that_changed_meanwhile_begins_anew(server, get):
-    server.cuts = [1000, 0]
+@pytest.mark.parametrize(
+    ('cut', 'content', 'tag'),
+    [(1000, CONTENT[::-1], '"2"'), (len(CONTENT) - 1, CONTENT[:-1], '"1"')],
+    ids=['changed', 'as long as the part'],
+)
+def test_another_file_begins_anew(server, get, cut, content, tag):
+    server.cuts = [cut, 0]
     with pytest.raises(ModelError):
         get(NAME)
-    server.files['onnx/model.onnx'], server.tag = CONTENT[::-1], '"2"'
-    assert Path(get(NAME)).read_bytes() == CONTENT[::-1]
-
-
-def test_a_part_as_long_as_the_file_begins_anew(server, get, tmp_path):
-    server.cuts = [len(CONTENT) - 1, 0]
-    with pytest.raises(ModelError):
-        get(NAME)
-    server.files['onnx/model.onnx'] = CONTENT[:-1]
-    assert Path(get(NAME)).read_bytes() == CONTENT[:-1]
+    server.files['onnx/model.onnx'], server.tag = content, tag
+    assert Path(get(NAME)).read_bytes() == content
 
 
 def test_another_hash_than_the_given_one_is_refused_and_nothing_stays(server, get, tmp_path):

@@ -1,15 +1,16 @@
 """Table of precisions, compared with what the installed TensorRT builds."""
 
-from math import prod
 from pathlib import Path
 import re
 from types import SimpleNamespace
 
+import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 import pytest
 
 from support.builds import build_here, describe_here
+from support.save_network import parse_network
 from trt_ros.cli import main
 from trt_ros.driver import nvidia_driver
 from trt_ros.engine.builder.onnx_nodes import layers_by_precision, refuse_uint8
@@ -25,68 +26,42 @@ from trt_ros.errors import BackendError, ModelError, TrtRosError
 from trt_ros.trt import Library
 
 WEIGHTS = {  # Type of the weights, of their scales, block size, opset.
-    'int8': (TensorProto.INT8, TensorProto.FLOAT, 0, 19),
-    'fp8': (TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT, 0, 19),
-    'int4': (TensorProto.INT4, TensorProto.FLOAT16, 32, 21),
-    'nvfp4': (TensorProto.FLOAT4E2M1, TensorProto.FLOAT, 16, 23),
+    'int8': ('int8', 'float', 0, 19),
+    'fp8': ('float8_e4m3fn', 'float', 0, 19),
+    'int4': ('int4', 'float16', 32, 21),
+    'nvfp4': ('float4_e2m1fn', 'float', 16, 23),
 }
-ONES = {  # Their bytes.
-    TensorProto.FLOAT: b'\0\0\x80\x3f',
-    TensorProto.FLOAT16: b'\0\x3c',
-    TensorProto.BFLOAT16: b'\x80\x3f',
-    TensorProto.FLOAT8E4M3FN: b'\x38',
-}
-
-
-def constant(name, kind, shape, value=b'\0'):
-    tensor = onnx.TensorProto(name=name, data_type=kind, dims=shape)
-    is_half = kind in (TensorProto.INT4, TensorProto.FLOAT4E2M1)
-    tensor.raw_data = value * (prod(shape) // (2 if is_half else 1))
-    return tensor
-
-
-def ones(name, kind, shape):
-    return constant(name, kind, shape, ONES[kind])
+DTYPES = {'float': 'float32', 'float16': 'float16', 'bfloat16': 'bfloat16'}
 
 
 def network(kind, op):
     """Return a convolution or matrix product whose weights, and inputs, have a type."""
     shape, size = ([64, 64, 3, 3], [1, 64, 8, 8]) if op == 'Conv' else ([64, 64], [32, 64])
-    floats = {'fp16': TensorProto.FLOAT16, 'bf16': TensorProto.BFLOAT16}
-    opset, of_input, nodes, read = 19, floats.get(kind, TensorProto.FLOAT), [], ['x', 'w']
-    weights = [ones('w', of_input, shape)]
+    kinds = {'fp16': 'float16', 'bf16': 'bfloat16'}
+    opset, of_input, nodes, x, w = 19, kinds.get(kind, 'float'), '', 'x', 'w'
+    constants = {'w': np.ones(shape, DTYPES[of_input])}
     if kind in WEIGHTS:
         stored, of_input, block, opset = WEIGHTS[kind]
-        blocks = {'axis': 0, 'block_size': block} if block else {}
         rows = [shape[0] // block, *shape[1:]] if block else []
-        weights = [constant('w', stored, shape), ones('s', of_input, rows)]
+        constants = {'w': np.zeros(shape, stored), 's': np.ones(rows, DTYPES[of_input])}
         scale = 's'
         if kind == 'nvfp4':  # Scales of blocks are fp8, and have a scale of their own.
-            scale = 'ds'
-            weights[1:] = [
-                ones('s', TensorProto.FLOAT8E4M3FN, rows),
-                ones('one', of_input, []),
-            ]
-            nodes.append(helper.make_node('DequantizeLinear', ['s', 'one'], ['ds']))
+            constants |= {'s': np.ones(rows, 'float8_e4m3fn'), 'one': np.float32(1)}
+            scale, nodes = 'ds', 'ds = DequantizeLinear(s, one)'
         if not block:
-            weights.append(constant('z', stored, []))
-            nodes += [
-                helper.make_node('QuantizeLinear', ['x', 's', 'z'], ['q']),
-                helper.make_node('DequantizeLinear', ['q', 's', 'z'], ['dx']),
-            ]
-            read[0] = 'dx'
-        nodes.append(helper.make_node('DequantizeLinear', ['w', scale], ['dw'], **blocks))
-        read[1] = 'dw'
-    more = {'pads': [1] * 4} if op == 'Conv' else {}
-    graph = helper.make_graph(
-        [*nodes, helper.make_node(op, read, ['y'], **more)],
-        'g',
-        [helper.make_tensor_value_info('x', of_input, size)],
-        [helper.make_tensor_value_info('y', of_input, size)],
-        weights,
-    )
-    return helper.make_model(
-        graph, opset_imports=[helper.make_opsetid('', opset)], ir_version=11 if opset > 21 else 9
+            constants['z'] = np.zeros([], stored)
+            nodes += 'q = QuantizeLinear(x, s, z) dx = DequantizeLinear(q, s, z)'
+            x = 'dx'
+        blocks = f'<axis = 0, block_size = {block}>' if block else ''
+        nodes += f' dw = DequantizeLinear {blocks} (w, {scale})'
+        w = 'dw'
+    pads = '<pads = [1, 1, 1, 1]>' if op == 'Conv' else ''
+    of_input = f'{of_input}{size}'
+    return parse_network(
+        f'({of_input} x) => ({of_input} y) {{ {nodes} y = {op} {pads} ({x}, {w}) }}',
+        constants=constants,
+        opset=opset,
+        ir_version=11 if opset > 21 else 9,
     )
 
 
@@ -290,7 +265,7 @@ def test_the_build_of_fp8_convolutions_never_ends_in_silence(rtx, tmp_path, monk
 def test_uint8_that_would_be_computed_as_int8_is_refused(zero):
     model = network('int8', 'MatMul')
     quantize = next(each for each in model.graph.node if each.op_type == 'QuantizeLinear')
-    values = constant('u', TensorProto.UINT8, [])
+    values = numpy_helper.from_array(np.zeros([], np.uint8), 'u')
     if zero in ('none', 'given'):
         del quantize.input[2:]
     if zero == 'given':
@@ -335,7 +310,8 @@ def test_the_operators_of_modelopt_are_recognized_and_built(rtx, tmp_path):
 @pytest.mark.parametrize('side', [0, 1])
 def test_a_convolution_of_one_quantized_input_computes_in_float(side, rtx, tmp_path):
     model = network('int8', 'Conv')
-    model.graph.initializer.append(ones('float', TensorProto.FLOAT, [64, 64, 3, 3]))
+    floats = np.ones([64, 64, 3, 3], np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(floats, 'float'))
     model.graph.node[-1].input[side] = ('x', 'float')[side]
     path = tmp_path / 'one_side.onnx'
     onnx.save(model, str(path))
