@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import fields
 from itertools import chain, count
 import json
 from pathlib import Path
@@ -27,9 +28,11 @@ from trt_ros.results.labels import CocoIds, category_ids
 from trt_ros.runtime.options import TiledOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.tensors import Arrays
+from trt_ros.vision.class_choice import OBJECT_TASKS
 from trt_ros.vision.frame import Frame
-from trt_ros.vision.thresholds import Thresholds
+from trt_ros.vision.thresholds import ThresholdOptions, Thresholds
 
+IGNORED = ('score_threshold', 'iou_threshold', 'max_detections')  # By networks of no objects.
 MANY_FILES = 20  # From this number on, a progress bar is shown also without a terminal.
 
 
@@ -105,7 +108,7 @@ def infer(args: Namespace) -> int:
     with ExitStack() as stack:
         pipeline: Pipeline[Any] = Pipeline.open(options)
         stack.callback(pipeline.close)
-        for line in pipeline.log_lines:
+        for line in (*pipeline.log_lines, *_ignored(args, pipeline)):
             print(line, file=sys.stderr)
         coco = open_coco_file(args, pipeline, paths)
         # Written also after an interrupt.
@@ -142,6 +145,18 @@ def infer(args: Namespace) -> int:
     summary = ', '.join(counts) + (f'; see {folder}' if folder else '')
     print(printable(summary), file=sys.stderr)
     return 1 if failed or nonfinite else 0
+
+
+def _ignored(args: Namespace, pipeline: Pipeline[Any]) -> list[str]:
+    """Return a line about the thresholds that are given to a network of no objects."""
+    names = [
+        each.name
+        for each in fields(ThresholdOptions)
+        if getattr(args, each.name) != each.default and each.name in IGNORED
+    ]
+    if not names or pipeline.decoder.task in OBJECT_TASKS or pipeline.decoder.finds_objects:
+        return []
+    return [f'Ignored by the decoder {pipeline.decoder.name}: {", ".join(names)}.']
 
 
 def _check_inputs(folder: Path, inputs: Sequence[Path]) -> None:

@@ -127,6 +127,8 @@ def fit(
     names = names_of(labels, labels_path, network.metadata, decoder)
     if isinstance(options, LabeledOptions):
         log_lines.append(describe_names(names, given))
+        if (labels or labels_path) and decoder.task in ('depth', 'image', 'embed', 'tensor'):
+            log.warning('Ignored by the decoder %s: the names of classes.', decoder.name)
         if repeated := repeated_names(names):
             log.warning('Several classes are named %s.', ' and '.join(repeated[:MAX_NAMED]))
     return ResolvedModel(

@@ -207,12 +207,17 @@ def image_preprocess(
             )
         values.update(scale=1.0, mean=(0.0,), std=(1.0,))
     values.update({name: value for name, value in given.items() if value})
+    resize = values.get('resize')
     if options.pad_value >= 0:
         values['pad_value'] = options.pad_value
-    if options.crop_fraction and values.get('resize') not in ('center_crop', 'bottom_crop'):
+        if 'letterbox' not in str(resize) and not getattr(options, 'regions', False):
+            raise ParameterError(
+                f'pad_value is {options.pad_value}, but resize {resize} has no padding.',
+                remedy='Leave pad_value out, or set resize to letterbox.',
+            )
+    if options.crop_fraction and resize not in ('center_crop', 'bottom_crop'):
         raise ParameterError(
-            f'crop_fraction is {options.crop_fraction}, but resize {values.get("resize")} '
-            'does not crop.',
+            f'crop_fraction is {options.crop_fraction}, but resize {resize} does not crop.',
             remedy='Leave crop_fraction out, or set resize to center_crop or bottom_crop.',
         )
     return Preprocess(

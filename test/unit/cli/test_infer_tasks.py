@@ -115,6 +115,10 @@ def test_results_of_nan_are_reported(infer, network, name, shape, decoder):
     model = network(**{name: values})
     (entry,), said = infer(model, '--decoder', decoder)
     assert 'non_finite' not in entry and 'NaN' not in said
+    limits = ('--score-threshold', 0.5, '--max-detections', 3)
+    _, said = infer(model, '--decoder', decoder, *limits)
+    ignored = f'Ignored by the decoder {decoder}: score_threshold, max_detections.'
+    assert (ignored in said) == (decoder != 'yolov8')
     values[0, -1] = np.nan
     (entry,), said = infer(network(**{name: values}), '--decoder', decoder, code=1)
     assert entry['non_finite'] is True

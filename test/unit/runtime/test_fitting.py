@@ -8,6 +8,7 @@ from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.families.registry import (
     ALL_FAMILIES,
     CLASSIFIERS,
+    DEPTHS,
     DETECTORS,
     POSES,
     SEGMENTERS,
@@ -50,6 +51,17 @@ def test_one_name_and_names_of_several_classes_are_told(caplog):
     caplog.clear()
     fit(network('output0 (1, 95, 126)'), LabeledOptions(labels=('coco_91',)), DETECTORS)
     assert not caplog.messages  # Its gaps are N/A.
+
+
+def test_options_without_effect_on_a_decoder_are_refused_or_told(caplog):
+    classes = network('scores (1, 1000)')
+    with pytest.raises(ParameterError, match='pad_value is 3, but resize center_crop has no pad'):
+        fit(classes, PipelineOptions(pad_value=3), CLASSIFIERS)
+    regions = ModelOptions(regions=True, pad_value=3, decoder='embedding')
+    (feed,) = fit(classes, regions, TENSORS).feeds.values()
+    assert feed.preprocess.pad_value == 3
+    fit(network('y (1, 1, 64, 96)'), LabeledOptions(labels=('a', 'b'), decoder='depth'), DEPTHS)
+    assert caplog.messages == ['Ignored by the decoder depth: the names of classes.']
 
 
 def test_a_dynamic_size_comes_from_options_metadata_or_default():
