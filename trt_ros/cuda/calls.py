@@ -100,6 +100,26 @@ def driver() -> ModuleType:
     return _binding('cuda.bindings.driver')
 
 
+def libcuda(*, keeps_gil: bool) -> Any:
+    """Return the driver as a library of ctypes."""
+    return (ctypes.PyDLL if keeps_gil else ctypes.CDLL)('libcuda.so.1')
+
+
+@cache
+def driver_call(name: str, argument_count: int, *, may_wait: bool = False) -> Callable[..., int]:
+    """
+    Return a function of the driver that returns its status, for the calls of each frame.
+
+    It takes numbers, also for handles: cuda.bindings makes objects of them and of the status. It
+    keeps the GIL unless it `may_wait`: another thread that takes the GIL in the microseconds of a
+    call delays the frame for up to a switch interval.
+    """
+    function = getattr(libcuda(keeps_gil=not may_wait), name)
+    function.argtypes = [ctypes.c_void_p] * argument_count
+    call: Callable[..., int] = function
+    return call
+
+
 @cache
 def core() -> ModuleType:
     """Return cuda.core, which older versions name cuda.core.experimental."""
@@ -165,25 +185,26 @@ class Context:
     __slots__ = ('_pop', '_push', 'handle')
 
     def __init__(self, handle: Any) -> None:
-        self.handle = handle
-        self._push, self._pop = driver().cuCtxPushCurrent, driver().cuCtxPopCurrent
+        self.handle = int(handle)
+        self._push = driver_call('cuCtxPushCurrent_v2', 1)
+        self._pop = driver_call('cuCtxPopCurrent_v2', 1)
 
     def __enter__(self) -> None:
-        status = self._push(self.handle)[0]
+        status = self._push(self.handle)
         if status:
-            raise failure(int(status), 'use the GPU')
+            raise failure(status, 'use the GPU')
 
     def __exit__(self, *_: object) -> None:
-        self._pop()
+        self._pop(None)
 
     def release(self, free: Callable[..., Any], *args: Any) -> None:
         """Call `free(*args)` with this context current; for destructors, on any thread."""
-        is_current = not self._push(self.handle)[0]
+        is_current = not self._push(self.handle)
         try:
             free(*args)  # Also after the context is lost: `free` updates the counts.
         finally:
             if is_current:
-                self._pop()
+                self._pop(None)
 
 
 def owned(

@@ -12,6 +12,7 @@ from trt_ros.cuda.calls import (
     check,
     current_context,
     driver,
+    driver_call,
     failure,
     owned,
     primary_context,
@@ -130,13 +131,16 @@ class Event:
         flags = (rt.cudaEventBlockingSync if blocking_sync else 0) | (
             0 if timing else rt.cudaEventDisableTiming
         )
-        self._event: Any = check(rt.cudaEventCreateWithFlags(flags), 'create an event')
+        created = check(rt.cudaEventCreateWithFlags(flags), 'create an event')
+        self._event: int | None = int(created)
         destroy = driver().cuEventDestroy
-        self._free = owned(self, 'event', context, destroy, int(self._event))
-        self._record, self._synchronize = rt.cudaEventRecord, rt.cudaEventSynchronize
+        self._free = owned(self, 'event', context, destroy, self._event)
+        self._record = driver_call('cuEventRecord', 2)
+        self._query = driver_call('cuEventQuery', 1)
+        self._synchronize = driver_call('cuEventSynchronize', 1, may_wait=True)
 
     @property
-    def handle(self) -> Any:
+    def handle(self) -> int:
         """CUDA's handle of the event."""
         if self._event is None:
             raise ClosedError('The event')
@@ -144,20 +148,20 @@ class Event:
 
     def record(self, stream: int) -> None:
         """Record the event in `stream`; returns at once."""
-        status = self._record(self.handle, stream)[0]
+        status = self._record(self.handle, stream)
         if status:
-            raise failure(int(status), 'record an event')
+            raise failure(status, 'record an event')
 
     def wait(self) -> None:
         """Wait until the stream has reached the event; releases the GIL meanwhile."""
-        status = self._synchronize(self.handle)[0]
+        status = self._synchronize(self.handle)
         if status:
-            raise failure(int(status), 'wait for the GPU')
+            raise failure(status, 'wait for the GPU')
 
     def is_done(self) -> bool:
         """Return whether the stream has reached the event; also True after an error."""
         # The runtime's own query would leave an error behind for cudaGetLastError.
-        return int(driver().cuEventQuery(int(self.handle))[0]) != _NOT_READY
+        return self._query(self.handle) != _NOT_READY
 
     def ms_since(self, earlier: Event) -> float:
         """Return the milliseconds since an earlier timing event; both must have completed."""
@@ -186,11 +190,11 @@ class Graph:
     """An executable CUDA graph that owns nothing: memory and kernels must outlive it."""
 
     def __init__(self, executable: Any, node_count: int) -> None:
-        self._executable: Any = executable
+        self._executable: int | None = int(executable)
         self.node_count = node_count
         destroy = runtime().cudaGraphExecDestroy
         self._free = owned(self, 'graph', current_context(), destroy, executable)
-        self._launch = runtime().cudaGraphLaunch
+        self._launch = driver_call('cuGraphLaunch', 2)
 
     @classmethod
     def capture(cls, stream: int, work: Callable[[int], None]) -> Graph:
@@ -230,9 +234,9 @@ class Graph:
         """Enqueue the whole graph into `stream`; returns at once."""
         if self._executable is None:
             raise ClosedError('The graph')
-        status = self._launch(self._executable, stream)[0]
+        status = self._launch(self._executable, stream)
         if status:
-            raise failure(int(status), 'launch a graph')
+            raise failure(status, 'launch a graph')
 
     def close(self) -> None:
         """Destroy the graph; may be called twice."""

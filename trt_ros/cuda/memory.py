@@ -17,6 +17,8 @@ from trt_ros.cuda.calls import (
     check,
     core,
     current_context,
+    driver_call,
+    failure,
     nvml_device,
     owned,
     runtime,
@@ -255,12 +257,10 @@ def explain_out_of_memory(error: CudaError, nbytes: int, account: Account) -> Cu
 
 def copy_async(target: int, source: int, nbytes: int, stream: int) -> None:
     """Enqueue a copy between any two addresses, host or device, into a stream."""
-    rt = runtime()
-    status = rt.cudaMemcpyAsync(
-        target, source, nbytes, rt.cudaMemcpyKind.cudaMemcpyDefault, stream
-    )[0]
+    copy = driver_call('cuMemcpyAsync', 4, may_wait=True)  # Until pageable memory is read.
+    status = copy(target, source, nbytes, stream)
     if status:
-        check((status,), f'copy {nbytes} bytes')
+        raise failure(status, f'copy {nbytes} bytes')
 
 
 def copy_rows_async(

@@ -24,6 +24,34 @@ from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.tensors import TensorSpec
 
 
+#: Functions of the driver that are the same as one of the runtime, in FakeCuda and its counts.
+RUNTIME_NAMES = {
+    'cuCtxPushCurrent_v2': 'cuCtxPushCurrent',
+    'cuCtxPopCurrent_v2': 'cuCtxPopCurrent',
+    'cuEventRecord': 'cudaEventRecord',
+    'cuEventSynchronize': 'cudaEventSynchronize',
+    'cuGraphLaunch': 'cudaGraphLaunch',
+    'cuMemcpyAsync': 'cudaMemcpyAsync',
+}
+
+
+class FakeLibcuda:
+    """The functions of FakeCuda as ctypes has those of the driver: numbers in, the status out."""
+
+    def __init__(self, cuda: FakeCuda, keeps_gil: bool) -> None:
+        self._cuda, self._keeps_gil = cuda, keeps_gil
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        same = RUNTIME_NAMES.get(name, name)
+
+        def function(*numbers: int | None) -> int:
+            assert len(numbers) == len(function.argtypes)
+            self._cuda.releases[same] += not self._keeps_gil
+            return self._cuda.call(same, *(ctypes.c_void_p(each).value for each in numbers))[0]
+
+        return function
+
+
 class FakeCuda:
     """
     The calls that trt_ros makes, each done at once on host memory, on two GPUs.
@@ -35,6 +63,7 @@ class FakeCuda:
 
     :ivar fail: call name to the status it answers once.
     :ivar calls: how often each was made.
+    :ivar releases: how often each released the GIL, as all calls of cuda.bindings do.
     :ivar used: the GPUs that memory was taken on, graphs were launched on or engines ran on.
     """
 
@@ -47,7 +76,6 @@ class FakeCuda:
     CUdevResourceType = SimpleNamespace(CU_DEV_RESOURCE_TYPE_SM=1)
     CUgreenCtxCreate_flags = SimpleNamespace(CU_GREEN_CTX_DEFAULT_STREAM=1)
     CUstream_flags = SimpleNamespace(CU_STREAM_NON_BLOCKING=1)
-    cudaMemcpyKind = SimpleNamespace(cudaMemcpyDefault=4)
     cudaStreamCaptureMode = SimpleNamespace(cudaStreamCaptureModeThreadLocal=1)
     NAMES = {
         2: 'cudaErrorMemoryAllocation',
@@ -59,6 +87,7 @@ class FakeCuda:
     def __init__(self) -> None:
         self.fail: dict[str, int] = {}
         self.calls: Counter[str] = Counter()
+        self.releases: Counter[str] = Counter()
         self.launched: list[str] = []
         self._memory: dict[int, Any] = {}
         self._device_nbytes: dict[int, int] = {}  # By address.
@@ -103,19 +132,24 @@ class FakeCuda:
             raise AttributeError(name)
 
         def call(*args: Any) -> tuple:
-            self.calls[name] += 1
-            assert name.startswith(self.ANYWHERE) or self.current is not None, (
-                f'{name} makes a context'
-            )
-            if name in self.before:
-                self.before[name]()
-            status = self.fail.pop(name, 0)
-            if status:
-                return status, None
-            result = getattr(type(self), '_do_' + name, lambda *_: ())(self, *args)
-            return (0, *result)
+            self.releases[name] += 1
+            return self.call(name, *args)
 
         return call
+
+    def call(self, name: str, *args: Any) -> tuple:
+        """Return the status of a call, and what it answers."""
+        self.calls[name] += 1
+        assert name.startswith(self.ANYWHERE) or self.current is not None, (
+            f'{name} makes a context'
+        )
+        if name in self.before:
+            self.before[name]()
+        status = self.fail.pop(name, 0)
+        if status:
+            return status, None
+        result = getattr(type(self), '_do_' + name, lambda *_: ())(self, *args)
+        return (0, *result)
 
     def cudaError_t(self, code: int) -> Any:
         return SimpleNamespace(name=self.NAMES[code], code=code)
@@ -137,7 +171,7 @@ class FakeCuda:
             assert set(owners) == {owners[0]}, 'a green context in two threads'
         return ()
 
-    def _do_cuCtxPopCurrent(self):
+    def _do_cuCtxPopCurrent(self, popped=None):
         context = 100 + self._threads.stack.pop()
         if context >= 110:
             self._owners[context].pop()
@@ -237,7 +271,7 @@ class FakeCuda:
             self._capture.append(work)
         return ()
 
-    def _do_cudaMemcpyAsync(self, target, source, nbytes, kind, stream):
+    def _do_cudaMemcpyAsync(self, target, source, nbytes, stream):
         assert self._made.get(('stream', stream), self.current) % 10 == self.current % 10
         return self._put(lambda: ctypes.memmove(target, source, nbytes))
 
@@ -313,8 +347,11 @@ def cuda(monkeypatch, set_constants, set_driver) -> FakeCuda:
     monkeypatch.setitem(sys.modules, 'cuda.core', core)
     for name in ('runtime', 'driver'):
         monkeypatch.setitem(sys.modules, f'cuda.bindings.{name}', fake)
+    monkeypatch.setattr(
+        calls, 'libcuda', lambda *, keeps_gil: FakeLibcuda(fake, keeps_gil=keeps_gil)
+    )
     set_constants(kernel_folder=lambda _: None, COPY_THREADS=0)
-    caches = (calls.runtime, calls.driver, calls.core)
+    caches = (calls.runtime, calls.driver, calls.core, calls.driver_call)
     for cached in caches:
         cached.cache_clear()
     yield fake

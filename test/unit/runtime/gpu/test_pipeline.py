@@ -43,6 +43,16 @@ def test_frame_is_one_graph_launch(open_graph, cuda, picture):
     assert cuda.launched == ['preprocess', *DECODED]
 
 
+def test_a_frame_releases_the_gil_only_where_it_may_wait(open_graph, cuda, picture):
+    pipeline, frame = open_graph(frames_in_flight=1), picture()
+    frame.data.flags.writeable = False
+    pipeline.device.register(frame.data)
+    pipeline.infer(frame, ASKED)
+    cuda.releases.clear()
+    pipeline.infer(frame, ASKED)
+    assert +cuda.releases == {'cudaMemcpyAsync': 1, 'cudaEventSynchronize': 1}
+
+
 def test_the_images_bytes_reach_the_gpu(open_graph, cuda, picture, set_constants):
     for chunk_nbytes in (4096, 1 << 20):
         set_constants(CHUNK_NBYTES=chunk_nbytes)
