@@ -266,7 +266,7 @@ def detections_sender(rounds: str) -> None:
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / 'test'))
     from support.typed_detections import to_detection_array
     from trt_ros.results.boxes import Detections
-    from trt_ros.ros.messages import detection_publish
+    from trt_ros.ros.messages import DetectionSender
 
     rng = np.random.default_rng(0)
     names = [f'class {number}' for number in range(80)]
@@ -274,7 +274,7 @@ def detections_sender(rounds: str) -> None:
     took: dict[str, dict[int, list[float]]] = {}
     with ros_node('sender', TUNED) as node:
         publisher = node.create_publisher(Detection2DArray, 'detections', QoSProfile(depth=50))
-        ours = detection_publish(node, publisher)
+        ours = DetectionSender(node, publisher).send
         transports: dict[str, Callable[[Detections], None]] = {
             OURS: lambda found: ours(found, header, 'name'),
             TUNED: lambda found: publisher.publish(

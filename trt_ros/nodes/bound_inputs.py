@@ -244,6 +244,7 @@ class BoundInputs(NodeInputs):
         """Publish the result of a set with the first image."""
         frame = values[self.primary] if self._has_images else None
         self._node.publish(self._camera.outputs, result, header, frame)
+        self._node.published(result)
 
     def _run_inputs(self, values: Sequence[Any]) -> RunInputs:
         """Return the inputs of a run from the value of one message per topic."""

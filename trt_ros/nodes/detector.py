@@ -16,7 +16,7 @@ from trt_ros.nodes.labeled import ClassIdParameters, ObjectNode
 from trt_ros.nodes.tracking import TrackingParameters, open_tracker, tracking_stamp
 from trt_ros.results.boxes import Boxes
 from trt_ros.results.text import read_texts
-from trt_ros.ros.messages import PublishObjects
+from trt_ros.ros.messages import DetectionSender
 from trt_ros.ros.parameters import param
 from trt_ros.runtime.options import TiledOptions
 from trt_ros.vision.frame import Frame
@@ -42,9 +42,9 @@ class DetectorParameters(
 class DetectorOutputs(NamedTuple):
     """The publishers of one camera; `tracks` with their tracker, and `text`, if configured."""
 
-    detections: PublishObjects
-    tracks: tuple[PublishObjects, Tracker] | None
-    text: PublishObjects | None
+    detections: DetectionSender
+    tracks: tuple[DetectionSender, Tracker] | None
+    text: DetectionSender | None
 
 
 class DetectorNode(ObjectNode):
@@ -105,16 +105,16 @@ class DetectorNode(ObjectNode):
         """Publish the detections of one image and, if configured, text and tracks."""
         parameters, thresholds = self.parameters, self.class_thresholds
         if outputs.text is not None:
-            outputs.text(read_texts(result, thresholds.score), header, 'name')
+            outputs.text.send(read_texts(result, thresholds.score), header, 'name')
         if outputs.tracks is None:
-            outputs.detections(result, header, parameters.class_id_format)
+            outputs.detections.send(result, header, parameters.class_id_format)
             return
-        publish_tracks, tracker = outputs.tracks
+        tracks, tracker = outputs.tracks
         stamp_ns = tracking_stamp(header)  # First: an image that is dropped has no results.
         min_scores = thresholds.min_scores(result.labels)
         shown = result[result.scores >= min_scores]
-        outputs.detections(shown, header, parameters.class_id_format)
+        outputs.detections.send(shown, header, parameters.class_id_format)
         tracked = tracker(result, stamp_ns, options=parameters.track_options(min_scores))
         if parameters.publish_lost_tracks:
             tracked = tracked.extended(tracker.lost)
-        publish_tracks(tracked, header, parameters.class_id_format)
+        tracks.send(tracked, header, parameters.class_id_format)

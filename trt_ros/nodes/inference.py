@@ -26,7 +26,7 @@ from trt_ros.ros.dds.rcl import MemoryHooks
 from trt_ros.ros.diagnostics import CountingNode, FrameCounts
 from trt_ros.ros.inputs import ImageTopicsParameters
 from trt_ros.ros.lifecycle import NodeParameters
-from trt_ros.ros.messages import ImageSender, PublishObjects, detection_publish
+from trt_ros.ros.messages import DetectionSender, ImageSender
 from trt_ros.ros.parameters import param
 from trt_ros.ros.qos import RESULTS
 from trt_ros.ros.stream import TopicStream
@@ -61,6 +61,7 @@ class Camera:
         self.outputs: Any = None
         self._node, self._prefix = node, prefix
         self._publishers: list[Publisher] = []
+        self._detections: list[DetectionSender] = []
 
     def publisher(self, message_type: type, name: str, qos: QoSProfile = RESULTS) -> Publisher:
         """Create a publisher of results; a lazy node idles while none has subscribers."""
@@ -72,9 +73,16 @@ class Camera:
         """Create a publisher of images, as `publisher` does."""
         return ImageSender(self._node, self.publisher(Image, name))
 
-    def objects(self, name: str) -> PublishObjects:
-        """Create a publisher of the boxes of objects, and return its function."""
-        return detection_publish(self._node, self.publisher(Detection2DArray, name))
+    def objects(self, name: str) -> DetectionSender:
+        """Create a publisher of the boxes of objects."""
+        sender = DetectionSender(self._node, self.publisher(Detection2DArray, name))
+        self._detections.append(sender)
+        return sender
+
+    def rehearse(self) -> None:
+        """Do again what was done to publish the last result, but for the publication."""
+        for each in self._detections:
+            each.rehearse()
 
     def is_wanted(self) -> bool:
         """Return whether images are to be processed: not lazy, or a result has subscribers."""
@@ -128,6 +136,9 @@ class InferenceNode(CountingNode):
         :param header: header of the (first) image.
         :param frame: the (first) image; None where the network gets no image.
         """
+
+    def published(self, result: Any) -> None:
+        """Do what can wait until a result is published."""
 
     def batch_size(self) -> int:
         """Return the maximum number of images per run."""
@@ -288,6 +299,7 @@ class InferenceNode(CountingNode):
                 max_batch=min(pipeline.max_batch, self.batch_size()),
                 in_flight=1 if inputs.has_state else self.parameters.frames_in_flight,
                 starts_at_once=pipeline.is_asynchronous and not inputs.in_sets,
+                rehearse=lambda number: cameras[0 if inputs.in_sets else number].rehearse(),
                 hooks=MemoryHooks(device.register, device.unregister),
             )
         )
@@ -352,6 +364,7 @@ class CameraInputs(NodeInputs):
     def publish(self, number: int, result: Any, header: Header, values: list[Any]) -> None:
         """Publish the result of one image."""
         self._node.publish(self._node.cameras[number].outputs, result, header, values[0])
+        self._node.published(result)
 
     def ignored_parameters(self) -> set[str]:
         """Return the names of the parameters of bindings."""

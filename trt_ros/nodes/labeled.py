@@ -80,21 +80,15 @@ class ObjectNode(LabeledNode):
         return thresholds
 
     def start(self, frames: list[Frame]) -> Future[Sequence[Any]]:
-        """Run the pipeline with the current thresholds; count images that reach max_detections."""
-        thresholds = self._run_thresholds
-        run = self.pipeline.start_batch(frames, thresholds)
-        return run.map(lambda results: self._counted(results, thresholds))
+        """Run the pipeline with the current thresholds."""
+        return self.pipeline.start_batch(frames, self._run_thresholds)
 
     def infer_inputs(self, inputs: RunInputs) -> Any:
         """Run the pipeline on a set of inputs, as `infer` on images."""
-        thresholds = self._run_thresholds
-        result = self.pipeline.infer(inputs, thresholds)
-        self._counted([result], thresholds)
-        return result
+        return self.pipeline.infer(inputs, self._run_thresholds)
 
-    def _counted(self, results: Sequence[Any], thresholds: Thresholds) -> Sequence[Any]:
-        limit = min(thresholds.max_detections, self.pipeline.max_detections)
-        for each in results:
-            if isinstance(each, Objects) and len(each) >= limit:
-                self._counts.note(FULL_FRAMES)
-        return results
+    def published(self, result: Any) -> None:
+        """Count an image that reaches max_detections."""
+        limit = min(self._run_thresholds.max_detections, self.pipeline.max_detections)
+        if isinstance(result, Objects) and len(result) >= limit:
+            self._counts.note(FULL_FRAMES)

@@ -17,7 +17,7 @@ from trt_ros.nodes.regions import ObjectResults, RegionNode, add_results
 from trt_ros.results.boxes import Objects, OrientedBoxes
 from trt_ros.results.labels import name_of
 from trt_ros.results.poses import NAMES, Poses
-from trt_ros.ros.messages import ImageSender, PublishObjects, detection_publish
+from trt_ros.ros.messages import DetectionSender, ImageSender
 from trt_ros.ros.parameters import param
 from trt_ros.runtime.options import RegionOptions, TiledOptions
 from trt_ros.vision.frame import Frame
@@ -49,10 +49,10 @@ class PoseOutputs(NamedTuple):
     """The publishers of one camera; `regions` of networks that propose some."""
 
     objects: Publisher
-    detections: PublishObjects
-    keypoints: PublishObjects
+    detections: DetectionSender
+    keypoints: DetectionSender
     overlay: ImageSender
-    regions: PublishObjects | None
+    regions: DetectionSender | None
 
 
 class PoseNode(RegionNode, ObjectNode):
@@ -90,7 +90,7 @@ class PoseNode(RegionNode, ObjectNode):
         self._keypoint_names = self.parameters.keypoint_names or NAMES.get(count or 0, ())
         return PoseOutputs(
             detections,
-            detection_publish(self, detections),
+            DetectionSender(self, detections),
             camera.objects('keypoints'),
             camera.images('overlay'),
             camera.objects('regions')
@@ -100,13 +100,13 @@ class PoseNode(RegionNode, ObjectNode):
 
     def publish(self, outputs: PoseOutputs, result: Any, header: Header, frame: Frame) -> None:
         """Publish the result of one image."""
-        outputs.detections(result, header, self.parameters.class_id_format)
+        outputs.detections.send(result, header, self.parameters.class_id_format)
         if outputs.regions and isinstance(result, Poses) and result.regions is not None:
             regions = replace(result.regions, class_names=result.class_names)
-            outputs.regions(regions, header, self.parameters.class_id_format)
+            outputs.regions.send(regions, header, self.parameters.class_id_format)
         if self.pipeline.regions is not None:
             result = _of_regions(result)
-        outputs.keypoints(self._keypoint_boxes(result), header, 'name')
+        outputs.keypoints.send(self._keypoint_boxes(result), header, 'name')
         self._draw(outputs, result, header, frame)
 
     def publish_objects(self, outputs: PoseOutputs, found: ObjectResults, header: Header) -> None:
@@ -122,7 +122,7 @@ class PoseNode(RegionNode, ObjectNode):
             for _ in pose.keypoints
         ]
         named = poses.with_ids(np.array(ids, object))
-        outputs.keypoints(self._keypoint_boxes(named), header, 'name')
+        outputs.keypoints.send(self._keypoint_boxes(named), header, 'name')
         self._draw(outputs, poses, header, found.frame)
 
     def _keypoint_boxes(self, poses: Poses) -> OrientedBoxes:

@@ -13,7 +13,7 @@ from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.labeled import THRESHOLD_NAMES, ClassIdParameters, ObjectNode
 from trt_ros.results.masks import ClassMask, ClassMasks, Instances, mask_dtype
 from trt_ros.ros.codecs.tensors import topic_names
-from trt_ros.ros.messages import ImageSender, PublishObjects
+from trt_ros.ros.messages import DetectionSender, ImageSender
 from trt_ros.ros.parameters import param
 from trt_ros.runtime.options import LabeledOptions, MaskOptions
 from trt_ros.vision.frame import Frame
@@ -49,7 +49,7 @@ class SegmenterOutputs(NamedTuple):
     overlay: ImageSender
     mask_dtype: type[np.uint8] | type[np.uint16]
     instances: ImageSender | None = None
-    detections: PublishObjects | None = None
+    detections: DetectionSender | None = None
 
 
 class SegmenterNode(ObjectNode):
@@ -129,7 +129,7 @@ class SegmenterNode(ObjectNode):
             if outputs.instances.is_wanted():
                 outputs.instances.begin(header, frame.wh, 'mono16')[:] = result.numbers()
                 outputs.instances.send()
-            outputs.detections(result, header, self.parameters.class_id_format)
+            outputs.detections.send(result, header, self.parameters.class_id_format)
         for sender, mask in zip(outputs.masks.values(), masks):
             encoding = 'mono8' if mask.labels.dtype == np.uint8 else 'mono16'
             sender.begin(header, frame.wh, encoding)[:] = mask.labels

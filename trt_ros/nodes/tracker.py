@@ -30,7 +30,7 @@ from trt_ros.ros.dds.transport import subscribe_serialized
 from trt_ros.ros.diagnostics import CountingNode, FrameCounts, LatencyMeter
 from trt_ros.ros.lifecycle import NodeParameters
 from trt_ros.ros.message_sets import MessageSets
-from trt_ros.ros.messages import detection_publish, read_boxes, read_message
+from trt_ros.ros.messages import DetectionSender, read_boxes, read_message
 from trt_ros.ros.parameters import param, with_default
 from trt_ros.ros.qos import overridden
 from trt_ros.ros.topic import Topic, without_partner
@@ -125,7 +125,7 @@ class TrackerNode(CountingNode):
                 Topic(self, DETECTIONS, detections, FrameCounts(self._counts)),
                 Topic(self, TENSORS, codec, FrameCounts()),
             )
-        self._publish = detection_publish(self, self.publisher(Detection2DArray, '~/tracks', qos))
+        self._tracks = DetectionSender(self, self.publisher(Detection2DArray, '~/tracks', qos))
 
     def _configure_rig(self, qos: QoSProfile) -> None:
         names = self.parameters.detections_3d_topics
@@ -226,7 +226,7 @@ class TrackerNode(CountingNode):
             if parameters.publish_lost_tracks:
                 tracked = tracked.extended(tracker.lost)
         with self._counts.timed('publish'):
-            self._publish(tracked, header, 'name')
+            self._tracks.send(tracked, header, 'name')
         self._latency.done(stamp)
 
     def _camera(self, frame_id: str) -> Tracker:

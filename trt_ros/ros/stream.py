@@ -23,6 +23,8 @@ from trt_ros.ros.ticks import Ticks
 from trt_ros.ros.topic import Dropping, Topic
 from trt_ros.ros.worker import REPLACED, RESET, UNWANTED, FairWorker
 
+#: Time after which the code that publishes a result has left the caches of the CPU.
+REHEARSAL_SECONDS = 5e-3
 #: The stamp on arrival, if it was read, and the function that reads the content.
 _Message = tuple[Stamp | None, Callable[[], Content]]
 
@@ -72,6 +74,8 @@ class TopicStream:
     :param complete: called with the header of each set; returns what follows its values.
     :param starts_at_once: whether `start` only starts a run: then a publisher's thread calls it
         for an image that it passes by reference.
+    :param rehearse: called while a run is in progress, with the index of its topic, to do what
+        `publish` did with the result before: its code has left the caches of the CPU meanwhile.
     :param hooks: called for the memory of messages, where that is reused.
     """
 
@@ -91,12 +95,16 @@ class TopicStream:
         max_batch: int = 1,
         in_flight: int = 1,
         starts_at_once: bool = False,
+        rehearse: Callable[[int], None] = lambda number: None,
         hooks: MemoryHooks = NO_HOOKS,
     ) -> None:
         self._node, self._counts, self._topics = node, counts, tuple(topics)
         self._start_run, self._publish, self._reset_state = start, publish, reset_state
         self._primary, self._is_wanted, self._hooks = primary, is_wanted, hooks
         self._complete = complete
+        # Where it is the thread that publishes all results, while a run is in progress there.
+        self._can_rehearse, self._rehearse = starts_at_once and in_flight == 1, rehearse
+        self._published = 0.0
         self._latency = LatencyMeter(node, counts)
         parameters = node.parameters
         self._rate_hz = rate_hz = parameters.rate_hz if in_sets else 0.0
@@ -203,10 +211,8 @@ class TopicStream:
         def callbacks() -> MessageCallbacks:
             receive, read = partial(self._receive, number, counts), codec.reader()
             return MessageCallbacks(
-                partial(receive, read, self._worker.put),
-                on_reference=(
-                    partial(receive, read, self._worker.start) if self._starts_at_once else None
-                ),
+                partial(receive, read, False),
+                on_reference=partial(receive, read, True) if self._starts_at_once else None,
                 on_replaced=replaced if self._is_newest_only and not codec.needs_all else None,
                 on_lost=replaced,
                 on_missed=missed,
@@ -228,7 +234,7 @@ class TopicStream:
         number: int,
         counts: FrameCounts,
         read: Callable[[Serialized], Content],
-        put: Callable[[_Set, int, bool], None],
+        is_reference: bool,
         message: Serialized,
     ) -> None:
         counts.receive()
@@ -240,16 +246,16 @@ class TopicStream:
             with topic.dropping:
                 content = read(message)
                 if content is not None:
-                    self._put(number, topic, lambda content: content, put, content)
+                    self._put(number, topic, lambda content: content, is_reference, content)
         else:
-            self._put(number, topic, read, put, message)
+            self._put(number, topic, read, is_reference, message)
 
     def _put(
         self,
         number: int,
         topic: Topic,
         read: Callable[[Any], Content],
-        put: Callable[[_Set, int, bool], None],
+        is_reference: bool,
         message: Any,
     ) -> None:
         if topic.is_held:
@@ -259,8 +265,11 @@ class TopicStream:
         elif self._sets is None:
             # What arrives through DDS is copied while the worker's thread runs the one before.
             here = not topic.codec.needs_all and (
-                isinstance(message, ImageView) or pool_memory_of(message) is not None
+                is_reference
+                or isinstance(message, ImageView)
+                or pool_memory_of(message) is not None
             )
+            put = self._worker.start if is_reference else self._worker.put
             put((0, number, ((None, partial(read, message)),)), number, here)
         else:
             with topic.dropping:
@@ -287,6 +296,10 @@ class TopicStream:
         def collect() -> list[tuple[_Input, Header, Any]]:
             # While the run is in progress.
             headers = [to_header(each.frame_id, each.stamp) for each in taken]
+            if self._can_rehearse and began - self._published > REHEARSAL_SECONDS:
+                with self._counts.timed('rehearse'):
+                    for each in taken:
+                        self._rehearse(each.primary)
             try:
                 with mark('collect'):
                     results = run.result()
@@ -352,6 +365,7 @@ class TopicStream:
                 else:
                     self._sets.publish_all()
                 self._latency.done(stamp)
+        self._published = time.perf_counter()
 
     def _drop(self, lane: int, cause: str) -> None:
         if self._sets is None:

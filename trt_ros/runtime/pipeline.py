@@ -261,6 +261,8 @@ class Pipeline(ABC, Generic[ResultT]):
         if not self.is_one_image:
             return Finished([self.infer(frame, thresholds) for frame in frames])
         thresholds = self._prepare(thresholds)
+        if len(frames) == 1:
+            return self.start(frames, thresholds).map(self._all_named)
         # In one order whatever camera comes first: one graph per mix of geometries, not one
         # per permutation.
         places = sorted(
@@ -268,7 +270,10 @@ class Pipeline(ABC, Generic[ResultT]):
         )
         order = [places.index(i) for i in range(len(frames))]
         run = self.start([frames[i] for i in places], thresholds)
-        return run.map(lambda found: [self.named(found[place]) for place in order])
+        return run.map(lambda found: self._all_named([found[place] for place in order]))
+
+    def _all_named(self, results: list[ResultT]) -> list[ResultT]:
+        return list(map(self.named, results))
 
     def infer_regions(
         self,

@@ -19,7 +19,7 @@ from trt_ros.ros.class_ids import ClassIds
 from trt_ros.ros.dds import transport
 from trt_ros.ros.dds.cdr import ImageWriter
 from trt_ros.ros.dds.cdr_detections import DetectionWriter, read_detections
-from trt_ros.ros.messages import detection_publish, read_boxes
+from trt_ros.ros.messages import DetectionSender, read_boxes
 
 
 def test_a_frame_is_written_in_place_and_arrives_as_typed_images_do(
@@ -60,9 +60,23 @@ def test_boxes_are_read_with_their_angles(angle):
     assert found.rotated_boxes().tolist() == [[10, 20, 30, 40, angle]]
 
 
+def test_a_rehearsal_writes_the_last_boxes_and_publishes_nothing(node):
+    sender = DetectionSender(node, node.create_publisher(Detection2DArray, 'rehearsed', 1))
+    published, written, write = [], [], sender._writer.write
+    sender._publish = published.append
+    sender._writer.write = lambda *args, **kwargs: written.append(args) or write(*args, **kwargs)
+    sender.rehearse()
+    boxes = [np.zeros((2, 4), np.float32), np.ones(2, np.float32), np.zeros(2, np.int32)]
+    sender.send(Detections(*boxes), Header(frame_id='camera'), 'index')
+    message = published[0].tobytes()
+    sender.rehearse()
+    assert [args[0].xyxy.shape for args in written] == [(2, 4)] * 2
+    assert [each.tobytes() for each in published] == [message]
+
+
 def test_detections_keep_their_ids_however_large(node, subscribe):
     kept = QoSProfile(depth=5, durability=DurabilityPolicy.TRANSIENT_LOCAL)
-    publish = detection_publish(node, node.create_publisher(Detection2DArray, 'found', kept))
+    publish = DetectionSender(node, node.create_publisher(Detection2DArray, 'found', kept)).send
     inbox = Inbox(lambda message: [name for *_, name in read_detections(message)])
     subscribe(node, inbox, kept, topic='found', kind=Detection2DArray)
     for ids in ([0, 999], [7, 1000], []):

@@ -2,6 +2,7 @@
 
 from contextlib import closing
 from dataclasses import dataclass
+import math
 import weakref
 
 import numpy as np
@@ -25,7 +26,7 @@ from trt_ros.ros.inputs import ImageTopicsParameters
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.stream import TopicStream
 from trt_ros.ros.topic import Topic
-from trt_ros.runtime.future import Finished
+from trt_ros.runtime.future import Finished, Future
 from trt_ros.runtime.pipeline import Pipeline
 
 pytestmark = pytest.mark.ros
@@ -83,6 +84,54 @@ def test_a_batch_with_a_bad_image_is_run_again_one_by_one(context, spin):
     assert sorted(runs[1:]) == [[7], [8], [13]]
     assert sorted(published) == [('a', 7), ('c', 8)]
     assert [dict(each.counts.dropped) for each in topics] == [{}, {'unlucky': 1}, {}]
+
+
+@pytest.mark.parametrize(
+    ('in_flight', 'is_asynchronous', 'pause', 'is_rehearsed'),
+    [
+        (1, True, 0.0, True),
+        (1, True, math.inf, False),
+        (1, False, 0.0, False),
+        (2, True, 0.0, False),
+    ],
+)
+def test_the_last_publication_is_rehearsed_while_a_run_is_in_progress(
+    context, spin, monkeypatch, in_flight, is_asynchronous, pause, is_rehearsed
+):
+    monkeypatch.setattr('trt_ros.ros.stream.REHEARSAL_SECONDS', pause)
+    parameters = [
+        Parameter('autostart', value=True),
+        Parameter('qos_reliability', value='reliable'),
+    ]
+    node = Cameras('cameras', context=context, parameter_overrides=parameters)
+    camera = Node('camera', context=context)
+    spin(lambda: node.state_label == 'active', node, camera)
+    seen = []
+
+    def start(sets):
+        seen.append('start')
+        return Future(lambda: seen.append('result') or [1])
+
+    topic = Topic(node, 'a', image_codec(node, 'a'), FrameCounts())
+    with closing(
+        TopicStream(
+            node,
+            FrameCounts(),
+            [topic],
+            start,
+            lambda *_: seen.append('publish'),
+            in_sets=False,
+            in_flight=in_flight,
+            starts_at_once=is_asynchronous,
+            rehearse=lambda number: seen.append(f'rehearse {"abc"[number]}'),
+        )
+    ):
+        publisher = camera.create_publisher(Image, '/a', 5)
+        spin(publisher.get_subscription_count)
+        for count in (1, 2):
+            publisher.publish(gray(7))
+            spin(lambda count=count: topic.counts.published == count)
+    assert seen == ['start', *['rehearse a'] * is_rehearsed, 'result', 'publish'] * 2
 
 
 def serialized(seconds=0, **fields):

@@ -23,7 +23,6 @@ from trt_ros.families.family import NetworkDescription
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.tensors import TensorSpec
 
-
 #: Functions of the driver that are the same as one of the runtime, in FakeCuda and its counts.
 RUNTIME_NAMES = {
     'cuCtxPushCurrent_v2': 'cuCtxPushCurrent',
