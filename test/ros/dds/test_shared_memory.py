@@ -294,6 +294,32 @@ def test_copies_are_known_by_the_time_of_publication(gid, pair):
     del kept[:], receiver.take()[:]
 
 
+def test_only_images_that_came_are_returned(gid):
+    pages, fd = allocate_shared(100)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(address(gid))
+        listen_elsewhere(gid)
+        receiver = open_receiver(4)
+        assert not receiver.is_copy(gid, 0)
+        end, _ = listener.accept()
+        with end:
+            assert NUMBER.unpack(end.recv(8)) == (4,)
+            end.send(NUMBER.pack(1))
+            socket.send_fds(end, [b'.'], [fd])
+            for number in (1, 2, 3):
+                pages[:] = number
+                end.send(NOTICE.pack(number, number, 1, 100))
+                (taken,) = receiver.take()
+                assert taken.tolist() == [number] * 100
+                del taken
+            end.send(NUMBER.pack(-1))  # The memory is freed, with the next image prepared in it.
+            assert receiver.take() == []
+            receiver.close()
+            assert [NUMBER.unpack(end.recv(8)) for _ in range(3)] == [(1,), (2,), (3,)]
+            assert end.recv(8) == b''
+    os.close(fd)
+
+
 def test_wrong_notices_end_the_connection(gid):
     _, fd = allocate_shared(100)
     loose = os.memfd_create('loose')

@@ -8,6 +8,7 @@ from contextlib import suppress
 import os
 import socket
 import threading
+from typing import Any
 
 import numpy as np
 
@@ -50,6 +51,9 @@ class _Lender:
         self._receive = connection.recv
         self._memory: dict[int, Memory] = {}
         self._places: dict[bytes, tuple[Memory, Lendable]] = {}
+        # Messages to come, by their place, and the place of the last one.
+        self._ready: dict[bytes, np.ndarray] = {}
+        self._last_place = b''
         self.thread = threading.Thread(target=run, args=[self], name='shared messages')
         self.thread.start()
 
@@ -70,14 +74,29 @@ class _Lender:
             self.last, number, place = RECEIVED_NOTICE.unpack(data)
             if not (number and self._is_on) and not self._switch(bool(number)):
                 return self.take()
-            memory, part = self._places.get(place) or self._find(place)
+            message = self._ready.pop(place, None)
+            if message is None:
+                message = self._lend(place)
         except BlockingIOError:
+            self._prepare()
             return None
         except OSError:  # The publisher has left, or sent something else.
             self.close()
             return None
+        loan: Any = message.base
+        loan.number, self._last_place = number, place
+        return message
+
+    def _prepare(self) -> None:
+        """Make the next message at the place of the last one, while there is time."""
+        place, self._last_place = self._last_place, b''
+        if place:
+            self._ready[place] = self._lend(place)
+
+    def _lend(self, place: bytes) -> np.ndarray:
+        memory, part = self._places.get(place) or self._find(place)
         loan = part.view(MemoryLoan)
-        loan.memory, loan.give_back, loan.number = memory, self._give_back, number
+        loan.memory, loan.give_back, loan.number = memory, self._give_back, 0
         return loan.view(np.ndarray)
 
     def _switch(self, is_on: bool) -> bool:
@@ -93,7 +112,7 @@ class _Lender:
         if memory is None or nbytes > memory.pages.size:
             raise ConnectionResetError
         if len(self._places) == _MAX_PLACES:
-            self._places.clear()
+            self._forget_places()
         found = self._places[place] = memory, read_only(memory.pages)[:nbytes].view(Lendable)
         return found
 
@@ -103,7 +122,7 @@ class _Lender:
         (number,) = NUMBER.unpack(data)
         if number < 0:
             self._memory.pop(-number, None)
-            self._places.clear()
+            self._forget_places()
             return
         _, fds, *_ = socket.recv_fds(self.connection, 1, 1, socket.MSG_CMSG_CLOEXEC)
         if not fds:
@@ -114,20 +133,26 @@ class _Lender:
             os.close(fds[0])
         self._on_memory(memory)
 
+    def _forget_places(self) -> None:
+        self._places.clear()
+        self._ready.clear()
+        self._last_place = b''
+
     def close(self) -> None:
         """Disconnect; messages that were taken stay as they are."""
         with suppress(OSError):
             self.connection.shutdown(socket.SHUT_RDWR)
         self.is_open = False
         self._memory.clear()
-        self._places.clear()
+        self._forget_places()
         if self._is_on:
             self._is_on = False
             self.switches.append(self.last + 1)
 
     def _give_back(self, loan: MemoryLoan) -> None:
-        with suppress(OSError):  # One of both has left.
-            self.connection.send(NUMBER.pack(loan.number), FLAGS | _NOW)
+        if loan.number:  # Otherwise no message came.
+            with suppress(OSError):  # One of both has left.
+                self.connection.send(NUMBER.pack(loan.number), FLAGS | _NOW)
 
 
 class SharedReceiver:
