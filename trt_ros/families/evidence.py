@@ -192,10 +192,7 @@ def _opinions(
     return (
         Opinion(_is_exported_by(family, network), f'metadata of {family.exporter}'),
         Opinion(True if guarded else None, guarded or ''),
-        Opinion(
-            True if network.class_count and count else None,
-            f'{network.class_count} named class{"es" * (network.class_count != 1)}',
-        ),
+        Opinion(True if network.class_count and count else None, network.named_classes),
         _by_names(claim, claims, families),
         _by_grid(reading, network, claims, families),
         _by_known_sizes(reading, network),

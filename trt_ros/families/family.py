@@ -71,10 +71,15 @@ class NetworkDescription:
         (spec,) = self.outputs
         return spec
 
+    @property
+    def named_classes(self) -> str:
+        """Number of named classes in words."""
+        return f'{self.class_count} named class{"es" * (self.class_count != 1)}'
+
     def __str__(self) -> str:
         outputs = '; '.join(map(str, self.outputs)) or 'none'
         height, width = self.input_hw
-        named = f', {self.class_count} named classes' if self.class_count else ''
+        named = f', {self.named_classes}' if self.class_count else ''
         return f'outputs {outputs}, for images of {width}x{height}{named}'
 
 

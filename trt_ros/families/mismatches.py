@@ -293,7 +293,7 @@ def _misnamed(choice: Choice, others: Sequence[Claim]) -> TensorMismatchError | 
     if kinds:
         instead = f' If it is {_a(" or ".join(kinds))} network, run the node {_nodes(others)}.'
     return TensorMismatchError(
-        f'No decoder recognizes this network with {count} named classes.',
+        f'No decoder recognizes this network with {choice.network.named_classes}.',
         cause='Without the names, it may be '
         + '; or '.join(f'{claim.family.name}: {claim.reason}' for claim in claims)
         + f'. Seen: {choice.network}.',
@@ -329,7 +329,7 @@ def _unknown(choice: Choice) -> TensorMismatchError:
 def _about_labels(choice: Choice, claims: Sequence[Claim]) -> str:
     """Return whether names of the classes decide between the families of a network, a sentence."""
     if choice.network.class_count:
-        return f' The {choice.network.class_count} named classes do not decide between them.'
+        return f' The {choice.network.named_classes} cannot decide between them.'
     counts = {claim.reading.class_count for claim in claims} - {None}
     decide = any(len(choice.claims(class_count=count)) == 1 for count in counts)
     return ' The names of the classes (`labels`) may decide, too.' if decide else ''

@@ -51,7 +51,7 @@ class Selection:
         if not has_objects or (rule == 'rare' and argument not in names):
             raise ParameterError(
                 f'Images cannot be selected by {options.rule!r}.',
-                cause=f'The classes are {", ".join(names[:20])}.'
+                cause=f'The classes are {", ".join(names[:20])}{", .." * (len(names) > 20)}.'
                 if has_objects
                 else 'The network finds no objects.',
                 remedy='Correct --select, or choose another network.',

@@ -34,7 +34,8 @@ def chosen_topics(recording: Recording, wanted: list[str]) -> list[str]:
             for each in recording.topics.values()
         ]
         raise ParameterError(
-            f'Recording {recording.path} has no images on topic {", ".join(missing) or "any"}.',
+            f'Recording {recording.path} has no images'
+            + (f' on topic {", ".join(missing)}.' if missing else '.'),
             cause=f'Its image topics are {", ".join(color_topics(recording))}.'
             if images
             else f'Its topics are {", ".join(others) or "none"}.',

@@ -156,7 +156,7 @@ BOXES_AND_SCORES = 'boxes (1, 99, 4); scores (1, 99, 21)'
     [
         ('head (1, 8400, 8)', {}, '(`labels`) may decide'),
         (BOXES_AND_SCORES, {}, '(`labels`) may decide'),
-        (BOXES_AND_SCORES, {'class_count': 21}, '21 named classes do not decide'),
+        (BOXES_AND_SCORES, {'class_count': 21}, '21 named classes cannot decide'),
         ('boxes (1, 99, 4); confidence (1, 99)', {}, None),
         ('rows (?, 6); numbers (1) int32', SCALED, None),
     ],
@@ -323,7 +323,8 @@ def test_the_strongest_evidence_decides_between_equal_shapes(
 )
 def test_names_of_another_number_of_classes_are_a_refusal(network, outputs, count, family):
     hw = (320, 320) if '2125' in outputs else (640, 640)
-    with pytest.raises(TensorMismatchError, match=f'with {count} named classes') as error:
+    named = f'with {count} named class{"es" * (count > 1)}[.]'
+    with pytest.raises(TensorMismatchError, match=named) as error:
         choose_family(
             TASKS[DETECTORS[family].task], 'auto', network(outputs, hw=hw, class_count=count)
         )
