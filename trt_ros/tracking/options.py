@@ -50,6 +50,10 @@ class TrackOptions:
             if not (isinstance(value, Real) and least <= float(value) <= most):
                 allowed = f'{least} or more' if most == inf else f'{least} to {most}'
                 raise ParameterError(f'{name} is {value!r}.', remedy=f'Set it to {allowed}.')
+        if not isinstance(self.across_classes, (bool, np.bool_)):
+            raise ParameterError(
+                f'across_classes is {self.across_classes!r}.', remedy='Set it to True or False.'
+            )
 
 
 DEFAULT_OPTIONS = TrackOptions()

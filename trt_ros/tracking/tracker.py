@@ -1,6 +1,7 @@
 """Tracking of the objects in the images of one camera: OC-SORT, and the choice of a method."""
 
 from collections.abc import Iterator
+from numbers import Real
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -145,7 +146,7 @@ class Tracker:
             raise ParameterError(f'rate_hz is {rate_hz!r}.', remedy='Set it to more than 0.')
         refuse_unknown(TrackOptions, options)
         self._tracker, self._options = METHODS[method](ids), TrackOptions(**options)
-        if options.get('low_score', 0) > self._options.high_score:
+        if np.all(options.get('low_score', 0) > self._options.high_score):
             raise ParameterError(
                 f'low_score is {self._options.low_score}, above high_score, which is '
                 f'{self._options.high_score}.',
@@ -183,7 +184,13 @@ class Tracker:
                 cause='It tracks objects with a box each.',
                 remedy='Pass what a pipeline of detections, poses or instances returns.',
             )
-        self._stamp_ns = self._stamp_ns + self._period_ns if stamp_ns is None else stamp_ns
+        if stamp_ns is None:
+            stamp_ns = self._stamp_ns + self._period_ns
+        if not (isinstance(stamp_ns, Real) and abs(stamp_ns) < 1 << 62):
+            raise ParameterError(
+                f'stamp_ns is {stamp_ns!r}.', remedy='Set it to the time in nanoseconds.'
+            )
+        self._stamp_ns = int(stamp_ns)
         tracks = self._tracker.update(
             found.detections, self._stamp_ns, options or self._options, vectors
         )

@@ -69,6 +69,7 @@ def test_what_cannot_be_tracked_is_refused():
         'buffer_seconds': -1.0,
         'min_hits': 0,
         'min_size': None,
+        'across_classes': 'no',
     }.items():
         with pytest.raises(ParameterError, match=f"{name} is '?{value}'?\\..*\n.*Set it to"):
             Tracker(**{name: value})
@@ -77,6 +78,11 @@ def test_what_cannot_be_tracked_is_refused():
     ):
         Tracker(low_score=0.5)
     assert Tracker(high_score=0.05) and Tracker(high_score=0.5, low_score=0.5)
+    for stamp_ns in ('1', np.nan, 1 << 70):
+        with pytest.raises(ParameterError, match=f"stamp_ns is '?{stamp_ns}'?\\."):
+            Tracker()(boxes(10), stamp_ns)
+    tracker = Tracker(high_score=np.array([0.5]), min_hits=1)  # One per detection.
+    assert len(tracker(boxes(10), 1.5e9)) == 1
     with pytest.raises(ParameterError, match=r"no option 'hits'.*\n.*Did you mean 'min_hits'"):
         Tracker(hits=1)
     for found in (None, [[1, 2, 3, 4]], Depth(np.ones((2, 2), np.float32))):
