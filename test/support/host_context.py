@@ -7,8 +7,10 @@ import numpy as np
 
 from support.memory import array_at
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
+from trt_ros.vision.thresholds import Thresholds
 
 Arrays = dict[str, np.ndarray]
+ASKED = Thresholds(score=0.5, iou=0.5, max_detections=50)
 
 
 class HostContext:

@@ -1,11 +1,13 @@
 """A detector and a classifier of its objects as one model, on the CPU."""
 
+from functools import partial
+
 from demo.scene import draw_scene
 import numpy as np
 import pytest
 import yaml
 
-from support.bundles import node, write_cascade
+from support.bundles import write_cascade
 from support.save_network import save_network
 from support.shape_networks import save_shapes
 from trt_ros.demo import MODEL
@@ -15,7 +17,7 @@ from trt_ros.runtime.pipeline import Pipeline
 
 pytestmark = pytest.mark.slow
 
-
+open_cpu = partial(Pipeline.open, backend='onnxruntime', cpu_threads=1)
 PLAIN = {'labels': ('red', 'green', 'blue'), 'mean': (0.0,) * 3, 'std': (1.0,) * 3}
 
 
@@ -30,12 +32,10 @@ def scene(seed):
 def test_results_are_those_of_two_pipelines(tmp_path, batch, max_regions, score):
     path = write_cascade(tmp_path, batch=batch, max_regions=max_regions, region_scale=1.5)
     with (
-        Pipeline.open(path, backend='onnxruntime', cpu_threads=1) as both,
-        Pipeline.open(MODEL, backend='onnxruntime', cpu_threads=1) as detector,
-        Pipeline.open(
+        open_cpu(path) as both,
+        open_cpu(MODEL) as detector,
+        open_cpu(
             tmp_path / 'color.onnx',
-            backend='onnxruntime',
-            cpu_threads=1,
             families=CLASSIFIERS,
             regions=True,
             region_scale=1.5,
@@ -60,7 +60,7 @@ def test_results_are_those_of_two_pipelines(tmp_path, batch, max_regions, score)
 
 
 def test_objects_carry_the_result_of_their_region(tmp_path):
-    with Pipeline.open(write_cascade(tmp_path), backend='onnxruntime', cpu_threads=1) as pipeline:
+    with open_cpu(write_cascade(tmp_path)) as pipeline:
         found = pipeline(scene(1), score=0.3)
     second = found[[1]]
     assert second.region_results == [found.region_results[1]]
@@ -80,30 +80,26 @@ def test_objects_carry_the_result_of_their_region(tmp_path):
 )
 def test_options_that_do_not_fit_are_refused(tmp_path, options, error, message):
     with pytest.raises(error, match=message):
-        Pipeline.open(write_cascade(tmp_path, **options), backend='onnxruntime', cpu_threads=1)
+        open_cpu(write_cascade(tmp_path, **options))
 
 
 def test_the_first_network_detects_objects(tmp_path):
     path = write_cascade(tmp_path, save_shapes(tmp_path / 'kinds.onnx', 'classify'))
     with pytest.raises(TensorMismatchError, match='does not detect objects'):
-        Pipeline.open(path, backend='onnxruntime', cpu_threads=1, families=CLASSIFIERS)
+        open_cpu(path, families=CLASSIFIERS)
 
 
 def test_objects_that_are_upside_down_are_turned_for_the_last_network(tmp_path):
     path = write_cascade(tmp_path, finds='landmarks')
     save_network(
         tmp_path / 'sides.onnx',
-        [
-            node('GlobalAveragePool', ['images'], ['pooled']),
-            node('Flatten', ['pooled'], ['flat']),
-            node('MatMul', ['flat', 'w'], ['logits']),
-            node('Softmax', ['logits'], ['classes'], axis=1),
-        ],
+        'pooled = GlobalAveragePool(images) flat = Flatten(pooled) '
+        'logits = MatMul(flat, w) classes = Softmax <axis = 1> (logits)',
         {'images': ('n', 3, 32, 24)},
         {'classes': ('n', 3)},
         constants={'w': 1000 * np.eye(3, dtype=np.float32)},
     )
-    with Pipeline.open(path, backend='onnxruntime', cpu_threads=1) as upright:
+    with open_cpu(path) as upright:
         expected = upright(scene(3), score=0.3)
     document = yaml.safe_load(path.read_text())
     options = {'mean': [0.0] * 3, 'std': [1.0] * 3, 'labels': ['red', 'green', 'blue']}
@@ -112,7 +108,7 @@ def test_objects_that_are_upside_down_are_turned_for_the_last_network(tmp_path):
     document['models'] = dict([detector, ('sides', sides), color])
     document['pipeline']['turns'] = {'detector': 'sides'}
     path.write_text(yaml.safe_dump(document, sort_keys=False))
-    with Pipeline.open(path, backend='onnxruntime', cpu_threads=1) as pipeline:
+    with open_cpu(path) as pipeline:
         found = pipeline(scene(3), score=0.3)
         sides = pipeline.turns.infer_regions(scene(3), found)
     is_green = [each.scores[1] > 0.9 for each in sides]

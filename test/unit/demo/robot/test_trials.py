@@ -8,7 +8,7 @@ pytest.importorskip('mujoco')
 from demo.robot.pictures import MODEL, eye_of
 from demo.robot.seeker import STOP_DISTANCE, Seeker
 from demo.robot.simulation import Simulation, yaw_of
-from demo.robot.world import IMAGE_WH, RADIUS, TARGETS, WALK, draw_layout
+from demo.robot.world import IMAGE_WH, RADIUS, TARGETS, draw_layout
 
 from trt_ros import Pipeline
 from trt_ros.vision.boxes_3d import DepthScene
@@ -21,12 +21,6 @@ CAMERA_TICKS, MAX_TICKS = 10, 3000
 @pytest.fixture(scope='module')
 def detector():
     with Pipeline.open(str(MODEL), backend='onnxruntime') as opened:
-        yield opened
-
-
-@pytest.fixture(scope='module')
-def policy():
-    with Pipeline.open(str(WALK), backend='onnxruntime') as opened:
         yield opened
 
 
@@ -53,26 +47,17 @@ def locate(simulation: Simulation, detector: Pipeline) -> list[tuple[str, np.nda
 @pytest.mark.parametrize(
     'seed', [0, 1, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(2, 10))]
 )
-def test_the_robot_finds_its_target_and_touches_nothing(seed, detector, policy):
+def test_the_robot_finds_its_target_and_touches_nothing(seed, detector, step):
     target = TARGETS[seed % len(TARGETS)]
     layout = draw_layout(seed, target)
     simulation, seeker = Simulation(layout), Seeker(target)
-    policy.reset_state()
     touched: set[str] = set()
     for tick in range(MAX_TICKS):
         sensed = simulation.sense()
         if tick % CAMERA_TICKS == 0:
             objects = locate(simulation, detector)
             seeker.see(objects, sensed.position, sensed.quaternion)
-        inputs = {
-            'joint_positions': sensed.joint_positions,
-            'joint_velocities': sensed.joint_velocities,
-            'angular_velocity': sensed.angular_velocity,
-            'rotation': sensed.quaternion,
-            'command': seeker.steer(sensed.position[:2], yaw_of(sensed.quaternion)),
-        }
-        made = policy({name: np.float32([each]) for name, each in inputs.items()})
-        simulation.step(made['joint_targets'][0])
+        step(simulation, sensed, seeker.steer(sensed.position[:2], yaw_of(sensed.quaternion)))
         assert not simulation.has_fallen
         touched |= simulation.touched()
         if seeker.has_arrived:

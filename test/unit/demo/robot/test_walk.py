@@ -15,46 +15,30 @@ import yaml
 from trt_ros import Pipeline
 
 
-def steps(simulation: Simulation, policy: Pipeline, command, count: int) -> np.ndarray:
+def walk(simulation: Simulation, step, command, count: int) -> np.ndarray:
     """Walk; return velocity x, y and yaw rate of each step, (count, 3)."""
     found = []
     for _ in range(count):
         sensed = simulation.sense()
-        inputs = {
-            'joint_positions': sensed.joint_positions,
-            'joint_velocities': sensed.joint_velocities,
-            'angular_velocity': sensed.angular_velocity,
-            'rotation': sensed.quaternion,
-            'command': command,
-        }
-        made = policy({name: np.float32([each]) for name, each in inputs.items()})
-        simulation.step(made['joint_targets'][0])
+        step(simulation, sensed, command)
         found.append([*sensed.velocity[:2], sensed.angular_velocity[2]])
     return np.array(found)
-
-
-@pytest.fixture(scope='module')
-def policy():
-    with Pipeline.open(str(WALK), backend='onnxruntime') as opened:
-        yield opened
 
 
 @pytest.mark.parametrize(
     'command', [(0.5, 0, 0), (-0.2, 0, 0), (0, 0.15, 0), (0, 0, 0.8), (0.4, 0, -0.6), (0, 0, 0)]
 )
-def test_it_follows_commands(policy, command):
-    policy.reset_state()
+def test_it_follows_commands(step, command):
     simulation = Simulation(WorldLayout(()))
-    steps(simulation, policy, command, 60)
-    found = steps(simulation, policy, command, 120).mean(axis=0)
+    walk(simulation, step, command, 60)
+    found = walk(simulation, step, command, 120).mean(axis=0)
     assert not simulation.has_fallen
     assert found == pytest.approx(command, abs=0.1)
 
 
-def test_commands_are_limited_to_what_it_can_walk(policy):
-    policy.reset_state()
+def test_commands_are_limited_to_what_it_can_walk(step):
     simulation = Simulation(WorldLayout(()))
-    found = steps(simulation, policy, (5, 0, 0), 150)
+    found = walk(simulation, step, (5, 0, 0), 150)
     assert not simulation.has_fallen
     assert found[60:, 0].mean() < 0.8
 

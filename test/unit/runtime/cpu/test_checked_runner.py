@@ -47,6 +47,11 @@ def report(phases) -> Reporter:
     return Reporter(lambda progress: phases.append(progress.phase))
 
 
+def open_model(path, cache, **more) -> Pipeline:
+    options = LabeledOptions(str(path), backend='onnxruntime', engine_cache_dir=cache)
+    return Pipeline.open(options, **more)
+
+
 def starts(phases) -> int:
     """Return the number of runs in checking processes."""
     return [phase for phase, _ in groupby(phases)].count('running the model once')
@@ -60,10 +65,8 @@ def test_a_model_is_checked_once_on_a_machine(write, cache, phases, report):
     path, answers = write(graphs.detector()), []
     for _ in range(2):
         runner = CheckedRunner.open(path, report=report, engine_cache_dir=cache)
-        assert [spec.shape for spec in (*runner.inputs, *runner.outputs)] == [
-            (1, 3, 64, 64),
-            (1, 7, 84),
-        ]
+        assert [spec.shape for spec in runner.inputs] == [(1, 3, 64, 64)]
+        assert [spec.shape for spec in runner.outputs] == [(1, 7, 84)]
         assert runner.metadata['names'] == "['a', 'b', 'c']"
         answers.append(runner.infer(picture())['output0'])
         runner.infer(picture())
@@ -105,9 +108,7 @@ def test_model_that_crashes_fails_each_time(write, cache):
     problem = r'The check of .*model\.onnx crashed with SIGFPE|Attribute strides must'
     for _ in range(2):
         with pytest.raises(ModelError, match=problem):
-            Pipeline.open(
-                LabeledOptions(model_path=str(path), backend='onnxruntime', engine_cache_dir=cache)
-            )
+            open_model(path, cache)
 
 
 @pytest.mark.parametrize('name', ['range_33', 'tile_36'])
@@ -116,9 +117,7 @@ def test_a_memory_bomb_is_an_error(write, cache, name):
     # ONNX Runtime 1.32 has a limit of its own for the output of Tile.
     problem = r'model\.onnx needs more than .* GiB of memory|Tile output tensor would require more'
     with pytest.raises(ModelError, match=problem) as caught:
-        Pipeline.open(
-            LabeledOptions(model_path=str(path), backend='onnxruntime', engine_cache_dir=cache)
-        )
+        open_model(path, cache)
     assert isinstance(caught.value, MemoryLimitError) or 'Tile' in caught.value.cause
 
 
@@ -145,11 +144,7 @@ def test_a_model_that_hangs_can_be_cancelled(endless, cache):
             cancelled.set()
 
     with pytest.raises(CancelledError):
-        Pipeline.open(
-            LabeledOptions(model_path=str(endless), backend='onnxruntime', engine_cache_dir=cache),
-            on_progress=cancel_when_running,
-            cancelled=cancelled,
-        )
+        open_model(endless, cache, on_progress=cancel_when_running, cancelled=cancelled)
 
 
 def test_check_outlives_the_thread_that_started_it(write, cache):
@@ -181,9 +176,7 @@ def test_accepts_tensor_names_reserved_by_numpy(tmp_path, cache):
 def test_an_input_that_cannot_be_allocated_is_refused(write, cache, name):
     path = write(dict(tensors.shapes())[name])
     with pytest.raises(ModelError, match=r'The input images .* is too large') as caught:
-        Pipeline.open(
-            LabeledOptions(model_path=str(path), backend='onnxruntime', engine_cache_dir=cache)
-        )
+        open_model(path, cache)
     assert 'input_size' in caught.value.remedy
 
 

@@ -6,15 +6,12 @@ import numpy as np
 import pytest
 
 from support.device_arrays import OnGpu
-from support.host_context import image_bytes
+from support.host_context import ASKED, image_bytes
 from trt_ros.cuda.device import open_gpu
 from trt_ros.device_array import DeviceArray
 from trt_ros.errors import BadFrameError
 from trt_ros.vision.device_frame import DeviceFrame
 from trt_ros.vision.frame import Frame
-from trt_ros.vision.thresholds import Thresholds
-
-ASKED = Thresholds(score=0.5, iou=0.5, max_detections=50)
 
 
 @pytest.fixture

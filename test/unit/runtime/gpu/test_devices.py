@@ -8,15 +8,14 @@ import threading
 import numpy as np
 import pytest
 
+from support.host_context import ASKED
 from support.waiting import DEADLINE_SECONDS
 from trt_ros.cuda.calls import current_context
 from trt_ros.cuda.device import Event, Stream, open_gpu
 from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer
 from trt_ros.driver import device_order
 from trt_ros.errors import GpuFailedError
-from trt_ros.vision.thresholds import Thresholds
 
-ASKED = Thresholds(score=0.5, iou=0.5, max_detections=50)
 TENSORS = {'images': np.zeros((1, 3, 64, 96), np.float32)}
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from support.device_arrays import OnGpu
-from support.host_context import HostContext
+from support.host_context import ASKED, HostContext
 from support.memory import array_at
 from trt_ros.errors import (
     BadFrameError,
@@ -28,9 +28,6 @@ from trt_ros.runtime.options import PipelineOptions
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
-from trt_ros.vision.thresholds import Thresholds
-
-ASKED = Thresholds(score=0.5, iou=0.5, max_detections=50)
 
 
 def tensor(name, shape, dtype='float32', mode='input'):

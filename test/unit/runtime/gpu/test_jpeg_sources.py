@@ -9,13 +9,11 @@ import cv2
 import numpy as np
 import pytest
 
-from support.host_context import image_bytes
+from support.host_context import ASKED, image_bytes
 from trt_ros.cuda.calls import driver
 from trt_ros.errors import BadFrameError
 from trt_ros.vision.picture_header import JpegFrame, read_jpeg_header
-from trt_ros.vision.thresholds import Thresholds
 
-ASKED = Thresholds(score=0.5, iou=0.5, max_detections=50)
 KEY = 'JPEG images decoded on the GPU'
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from support.fake_runner import model_of_image
-from support.host_context import HostContext, captured, image_bytes
+from support.host_context import ASKED, HostContext, captured, image_bytes
 from trt_ros.cuda.calls import CudaError, live
 from trt_ros.decode.choice import choose_decoder
 from trt_ros.errors import (
@@ -23,9 +23,7 @@ from trt_ros.tensors import TensorSpec
 from trt_ros.vision.class_choice import ClassThresholds
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
-from trt_ros.vision.thresholds import Thresholds
 
-ASKED = Thresholds(score=0.5, iou=0.5, max_detections=50)
 DECODED = ['select_columns_float32', 'rank_float32', 'mask_upright', 'reduce_float32']
 
 

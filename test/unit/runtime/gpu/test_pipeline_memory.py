@@ -6,17 +6,15 @@ import numpy as np
 import pytest
 
 from support.fake_runner import model_of_image
-from support.host_context import captured, image_bytes
+from support.host_context import ASKED, captured, image_bytes
 from trt_ros.cuda.calls import CudaError, live
 from trt_ros.decode.choice import choose_decoder
 from trt_ros.families.family import NetworkDescription
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
-from trt_ros.vision.thresholds import Thresholds
 
 CONTEXT_NBYTES = 300_000  # What a context of the fake TensorRT takes.
-ASKED = Thresholds(score=0.5, iou=0.5, max_detections=50)
 
 
 @pytest.mark.parametrize('decoding', ['gpu', 'cpu'])

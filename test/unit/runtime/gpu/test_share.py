@@ -4,13 +4,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from support.host_context import ASKED
 from trt_ros.cuda.calls import CudaError
 from trt_ros.cuda.device import open_gpu
 from trt_ros.cuda.share import has_shares
 from trt_ros.errors import BackendError, ParameterError
-from trt_ros.vision.thresholds import Thresholds
-
-ASKED = Thresholds(score=0.5, iou=0.5, max_detections=50)
 
 
 def test_shares_are_disjoint_and_return(cuda):
