@@ -6,15 +6,13 @@ from shutil import copyfile
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, helper
+from onnx import TensorProto
 import yaml
 
 from support.save_network import save_network
 from trt_ros.demo import MODEL
 from trt_ros.exporting.lerobot import add_meanings
 from trt_ros.exporting.lerobot_networks import coefficients
-
-node = helper.make_node
 
 
 def write_bundle(folder: Path, networks: Mapping[str, Mapping[str, Any]], **pipeline: Any) -> Path:
@@ -48,7 +46,7 @@ def sums(inputs: str, outputs: str) -> dict[str, Any]:
     """Return a network whose outputs are each the sum of its inputs."""
     names = inputs.split()
     return {
-        'nodes': [node('Sum', names, [output]) for output in outputs.split()],
+        'nodes': ' '.join(f'{each} = Sum({", ".join(names)})' for each in outputs.split()),
         'inputs': dict.fromkeys(names, (1,)),
         'outputs': dict.fromkeys(outputs.split(), (1,)),
     }
@@ -120,20 +118,13 @@ def denoiser(
 
     :param side: of the image in pixels; `width`: of the layers of the repeated network.
     """
-    rng, nodes, last = np.random.default_rng(0), [], 'seen'
-    for i in range(4):
-        nodes += [
-            node('Conv', [last, f'c{i}'], [f'y{i}'], strides=[2, 2], pads=[1, 1, 1, 1]),
-            node('Relu', [f'y{i}'], [f'z{i}']),
-        ]
-        last = f'z{i}'
-    nodes += [
-        node('GlobalAveragePool', [last], ['pooled']),
-        node('Flatten', ['pooled'], ['flat']),
-        node('MatMul', ['flat', 'out'], ['context']),
-    ]
+    rng, nodes = np.random.default_rng(0), ''
+    for i, last in enumerate(('seen', 'z0', 'z1', 'z2')):
+        nodes += f'y{i} = Conv <strides = [2, 2], pads = [1, 1, 1, 1]> ({last}, c{i}) '
+        nodes += f'z{i} = Relu(y{i}) '
     encoder = {
-        'nodes': nodes,
+        'nodes': nodes
+        + 'pooled = GlobalAveragePool(z3) flat = Flatten(pooled) context = MatMul(flat, out)',
         'inputs': {'seen': (1, 3, side, side)},
         'outputs': {'context': (1, 256)},
         'constants': {
@@ -142,16 +133,9 @@ def denoiser(
         },
     }
     step = {
-        'nodes': [
-            node('Concat', ['x', 'context', 't'], ['all'], axis=1),
-            node('MatMul', ['all', 'w0'], ['a']),
-            node('Relu', ['a'], ['b']),
-            node('MatMul', ['b', 'w1'], ['c']),
-            node('Relu', ['c'], ['d']),
-            node('MatMul', ['d', 'w2'], ['slope']),
-            node('Mul', ['slope', 'dt'], ['change']),
-            node('Add', ['x', 'change'], ['x_next']),
-        ],
+        'nodes': """all = Concat <axis = 1> (x, context, t)
+            a = MatMul(all, w0) b = Relu(a) c = MatMul(b, w1) d = Relu(c)
+            slope = MatMul(d, w2) change = Mul(slope, dt) x_next = Add(x, change)""",
         'inputs': {'x': (1, actions), 'context': (1, 256), 't': (1, 1), 'dt': (1, 1)},
         'outputs': {'x_next': (1, actions)},
         'constants': {
@@ -186,10 +170,7 @@ def write_enhanced(folder: Path, size: int = 320) -> Path:
         folder,
         {
             'brighten': {
-                'nodes': [
-                    node('Mul', ['dark', 'gain'], ['small']),
-                    node('Resize', ['small', '', 'scales'], ['bright']),
-                ],
+                'nodes': 'small = Mul(dark, gain) bright = Resize(small, , scales)',
                 'inputs': {'dark': (1, 3, size, size)},
                 'outputs': {'bright': enlarged},
                 'constants': {
@@ -229,34 +210,27 @@ def write_cascade(
     """
     copyfile(detector, folder / 'detector.onnx')
     weights, shape, tail = {
-        'classes': (8 * np.eye(3), (3,), [node('Softmax', ['logits'], ['classes'], axis=1)]),
+        'classes': (8 * np.eye(3), (3,), 'classes = Softmax <axis = 1> (logits)'),
         'text': (
             8 * np.eye(3, 5, 1),
             (1, 5),
-            [
-                node('Softmax', ['logits'], ['one'], axis=1),
-                node('Unsqueeze', ['one', 'axis'], ['text']),
-            ],
+            'one = Softmax <axis = 1> (logits) text = Unsqueeze(one, axis)',
         ),
-        'landmarks': (np.zeros((3, 4)), (4,), [node('Add', ['logits', 'corners'], ['landmarks'])]),
+        'landmarks': (np.zeros((3, 4)), (4,), 'landmarks = Add(logits, corners)'),
     }[finds]
     constants = {
         'w': weights.astype(np.float32),
         'axis': np.array([1]),
         'corners': np.array([[0, 0, 1, 1]], np.float32),
     }
-    used = {name for each in tail for name in each.input}
+    nodes = 'pooled = GlobalAveragePool(images) flat = Flatten(pooled) logits = MatMul(flat, w) '
+    nodes += tail
     save_network(
         folder / 'color.onnx',
-        [
-            node('GlobalAveragePool', ['images'], ['pooled']),
-            node('Flatten', ['pooled'], ['flat']),
-            node('MatMul', ['flat', 'w'], ['logits']),
-            *tail,
-        ],
+        nodes,
         {'images': (batch, 3, 32, 24)},
         {finds: (batch, *shape)},
-        constants={name: each for name, each in constants.items() if name in {'w', *used}},
+        constants={name: each for name, each in constants.items() if f', {name})' in nodes},
         metadata={'character': 'r\ng\nb'} if finds == 'text' else {},
     )
     options = {
@@ -286,16 +260,11 @@ def diffusion_policy(folder: Path, scheduler: str = 'DDPM', steps: int = 6) -> P
     is_random, draws = scheduler == 'DDPM', steps if scheduler == 'DDPM' else 1
     noises = {'noises': (draws - 1, 4, 3)} if is_random else {}
     encoder = {
-        'nodes': [
-            node('ReduceMean', ['camera'], ['light'], axes=[3, 4], keepdims=0),
-            node('Mul', ['light', 'scale'], ['scaled']),
-            node('Concat', ['scaled', 'state'], ['seen'], axis=2),
-            node('Reshape', ['seen', 'flat'], ['row']),
-            node('MatMul', ['row', 'w'], ['y']),
-            node('Tanh', ['y'], ['condition']),
-            node('Slice', ['noise', 'zero', 'one', 'zero'], ['start']),
-            *([node('Slice', ['noise', 'one', 'end', 'zero'], ['noises'])] if is_random else []),
-        ],
+        'nodes': """light = ReduceMean <axes = [3, 4], keepdims = 0> (camera)
+            scaled = Mul(light, scale) seen = Concat <axis = 2> (scaled, state)
+            row = Reshape(seen, flat) y = MatMul(row, w) condition = Tanh(y)
+            start = Slice(noise, zero, one, zero)"""
+        + ' noises = Slice(noise, one, end, zero)' * is_random,
         'inputs': {'camera': (1, 2, 3, 8, 10), 'state': (1, 2, 3), 'noise': (draws, 4, 3)},
         'outputs': {'condition': (1, 8), 'start': (1, 4, 3), **noises},
         'constants': {
@@ -307,30 +276,13 @@ def diffusion_policy(folder: Path, scheduler: str = 'DDPM', steps: int = 6) -> P
         'ports': {'noise': {'initial_noise': True}},
     }
     denoiser = {
-        'nodes': [
-            node('Reshape', ['x', 'flat'], ['row']),
-            node('Concat', ['row', 'condition', 'step'], ['all'], axis=1),
-            node('MatMul', ['all', 'w'], ['product']),
-            node('Reshape', ['product', 'square'], ['y']),
-            node('Split', ['numbers'], list('abcdef'), axis=0),
-            *(node('Mul', pair, [''.join(pair)]) for pair in (('a', 'x'), ('b', 'y'))),
-            node('Add', ['ax', 'by'], ['clean']),
-            node('Clip', ['clean', 'low', 'high'], ['x0']),
-            *(
-                node('Mul', pair, [''.join(pair)])
-                for pair in (('c', 'x0'), ('d', 'x'), ('e', 'y'))
-            ),
-            node('Sum', ['cx0', 'dx', 'ey'], ['mean' if is_random else 'x_next']),
-            *(
-                [
-                    node('Gather', ['noises', 'index'], ['z']),
-                    node('Mul', ['f', 'z'], ['fz']),
-                    node('Add', ['mean', 'fz'], ['x_next']),
-                ]
-                if is_random
-                else []
-            ),
-        ],
+        'nodes': f"""row = Reshape(x, flat) all = Concat <axis = 1> (row, condition, step)
+            product = MatMul(all, w) y = Reshape(product, square)
+            a, b, c, d, e, f = Split <axis = 0> (numbers)
+            ax = Mul(a, x) by = Mul(b, y) clean = Add(ax, by) x0 = Clip(clean, low, high)
+            cx0 = Mul(c, x0) dx = Mul(d, x) ey = Mul(e, y)
+            {'mean' if is_random else 'x_next'} = Sum(cx0, dx, ey)"""
+        + ' z = Gather(noises, index) fz = Mul(f, z) x_next = Add(mean, fz)' * is_random,
         'inputs': {
             'x': (1, 4, 3),
             'condition': (1, 8),
@@ -350,7 +302,7 @@ def diffusion_policy(folder: Path, scheduler: str = 'DDPM', steps: int = 6) -> P
         'ports': {'index': {'dtype': 'int64', 'shape': [1]}},
     }
     head = {
-        'nodes': [node('Slice', ['x', 'one', 'end', 'one'], ['actions'])],
+        'nodes': 'actions = Slice(x, one, end, one)',
         'inputs': {'x': (1, 4, 3)},
         'outputs': {'actions': (1, 3, 3)},
         'constants': {'one': np.array([1]), 'end': np.array([4])},

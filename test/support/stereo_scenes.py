@@ -4,7 +4,6 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-from onnx import helper
 import yaml
 
 from support.bundles import write_bundle
@@ -104,49 +103,30 @@ def save_stereo(path: Path, *, stacked: str = '') -> str:
     :param stacked: 'axis': on one of their own; 'channels': in those of one input; '': two inputs.
     """
     width, height = CAMERA.image_wh
-    nodes, views = [], ('left', 'right')
-    if stacked == 'channels':
-        nodes.append(helper.make_node('Split', ['x'], views, axis=1))
-    elif stacked:
-        nodes.append(helper.make_node('Split', ['x'], ['left5', 'right5'], axis=1))
-        nodes += [helper.make_node('Squeeze', [f'{each}5', 'one'], [each]) for each in views]
-    for each in views:
-        nodes.append(helper.make_node('ReduceMean', [each], [f'{each}_gray'], axes=[1]))
-    nodes.append(helper.make_node('Pad', ['right_gray', 'pads'], ['padded'], mode='edge'))
+    nodes = {
+        'channels': 'left, right = Split <axis = 1> (x) ',
+        'axis': """left5, right5 = Split <axis = 1> (x)
+            left = Squeeze(left5, one) right = Squeeze(right5, one) """,
+        '': '',
+    }[stacked]
+    nodes += """left_gray = ReduceMean <axes = [1]> (left)
+        right_gray = ReduceMean <axes = [1]> (right)
+        padded = Pad <mode = "edge"> (right_gray, pads) """
     for shift in range(MAX_DISPARITY):
-        nodes += [
-            helper.make_node(
-                'Slice', ['padded', f'from{shift}', f'to{shift}', 'last'], [f'moved{shift}']
-            ),
-            helper.make_node('Sub', ['left_gray', f'moved{shift}'], [f'apart{shift}']),
-        ]
-    nodes += [
-        helper.make_node('Concat', [f'apart{i}' for i in range(MAX_DISPARITY)], ['apart'], axis=1),
-        helper.make_node('Mul', ['apart', 'apart'], ['squares']),
-        helper.make_node(
-            'AveragePool', ['squares'], ['costs'], kernel_shape=[5, 5], pads=[2, 2, 2, 2]
-        ),
-        helper.make_node('ArgMin', ['costs'], ['lowest'], axis=1),
-        helper.make_node('Max', ['lowest', 'one'], ['above']),
-        helper.make_node('Min', ['above', 'end'], ['at']),
-        helper.make_node('Sub', ['at', 'one'], ['before']),
-        helper.make_node('Add', ['at', 'one'], ['after']),
-        *(
-            helper.make_node('GatherElements', ['costs', each], [f'c_{each}'], axis=1)
-            for each in ('before', 'at', 'after')
-        ),
-        helper.make_node('Sub', ['c_before', 'c_after'], ['slope']),
-        helper.make_node('Add', ['c_before', 'c_after'], ['sides']),
-        helper.make_node('Add', ['c_at', 'c_at'], ['twice']),
-        helper.make_node('Sub', ['sides', 'twice'], ['bend']),
-        helper.make_node('Add', ['bend', 'tiny'], ['curve']),
-        helper.make_node('Div', ['slope', 'curve'], ['double']),
-        helper.make_node('Mul', ['double', 'half'], ['part']),
-        helper.make_node('Cast', ['at'], ['whole'], to=1),
-        helper.make_node('Add', ['whole', 'part'], ['disparity']),
-        helper.make_node('Mul', ['c_at', 'steep'], ['logit']),
-        helper.make_node('Exp', ['logit'], ['confidence']),
-    ]
+        nodes += f"""moved{shift} = Slice(padded, from{shift}, to{shift}, last)
+            apart{shift} = Sub(left_gray, moved{shift}) """
+    nodes += f"""apart = Concat <axis = 1> ({', '.join(f'apart{i}' for i in range(MAX_DISPARITY))})
+        squares = Mul(apart, apart)
+        costs = AveragePool <kernel_shape = [5, 5], pads = [2, 2, 2, 2]> (squares)
+        lowest = ArgMin <axis = 1> (costs) above = Max(lowest, one) at = Min(above, end)
+        before = Sub(at, one) after = Add(at, one)
+        c_before = GatherElements <axis = 1> (costs, before)
+        c_at = GatherElements <axis = 1> (costs, at)
+        c_after = GatherElements <axis = 1> (costs, after)
+        slope = Sub(c_before, c_after) sides = Add(c_before, c_after) twice = Add(c_at, c_at)
+        bend = Sub(sides, twice) curve = Add(bend, tiny) double = Div(slope, curve)
+        part = Mul(double, half) whole = Cast <to = 1> (at) disparity = Add(whole, part)
+        logit = Mul(c_at, steep) confidence = Exp(logit)"""
     constants = {
         'pads': np.array([0, 0, 0, MAX_DISPARITY, 0, 0, 0, 0]),
         'last': np.array([3]),
@@ -161,7 +141,7 @@ def save_stereo(path: Path, *, stacked: str = '') -> str:
         constants[f'to{shift}'] = np.array([MAX_DISPARITY - shift + width])
     shape = (1, 3, height, width)
     whole = {'axis': (1, 2, *shape[1:]), 'channels': (1, 6, *shape[2:])}
-    inputs = {'x': whole[stacked]} if stacked else dict.fromkeys(views, shape)
+    inputs = {'x': whole[stacked]} if stacked else {'left': shape, 'right': shape}
     plane = (1, 1, height, width)
     return save_network(
         path, nodes, inputs, {'disparity': plane, 'confidence': plane}, constants=constants

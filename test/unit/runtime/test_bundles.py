@@ -4,7 +4,6 @@ from contextlib import ExitStack
 
 from demo.scene import draw_scene
 import numpy as np
-from onnx import helper
 import onnxruntime
 import pytest
 
@@ -133,13 +132,13 @@ def test_networks_of_held_inputs_run_when_these_change(tmp_path, open_cpu):
 
 def test_an_image_goes_into_a_network_of_a_bundle(tmp_path, open_cpu):
     eyes = {
-        'nodes': [helper.make_node('ReduceMean', ['rgb'], ['mean'], axes=[1, 2], keepdims=0)],
+        'nodes': 'mean = ReduceMean <axes = [1, 2], keepdims = 0> (rgb)',
         'inputs': {'rgb': (1, 4, 6, 3)},
         'outputs': {'mean': (1, 3)},
         'ports': {'rgb': {'kind': 'state/camera/image'}},
     }
     hand = {
-        'nodes': [helper.make_node('Neg', ['mean'], ['act'])],
+        'nodes': 'act = Neg(mean)',
         'inputs': {'mean': (1, 3)},
         'outputs': {'act': (1, 3)},
     }
