@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from importlib.util import find_spec
 from pathlib import Path
 import random
 import re
@@ -24,78 +25,91 @@ from trt_ros.demo import MODEL
 CHECKOUT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def wrong(tmp_path):
-    """Return the argument of a file with a parameter of the wrong type."""
-    file = tmp_path / 'parameters.yaml'
-    file.write_text('/**:\n  ros__parameters:\n    score_threshold: much\n')
-    return f'params_file:={file}'
-
-
-@pytest.mark.parametrize('container', ['none', 'new'])
-def test_a_detector_becomes_active_and_ends_cleanly(start, container):
-    launch = start(
-        'detector.launch.py',
-        f'model_path:={MODEL}',
-        f'container:={container}',
-        'namespace:=robot',
-        'name:=eye',
-        'labels:=[a, b, c, d, e, "6"]',
-    )
-    launch.says('[robot.eye]: activate: inactive -> active')
-    assert launch.stop() == 0
-    assert 'finished cleanly' in launch.output
-
-
-@pytest.mark.parametrize(
-    ('kind', 'shape'),
-    [
+@pytest.fixture(scope='module')
+def models(tmp_path_factory):
+    """Return a folder of a network of each task, and of one of two images and a tensor."""
+    folder = tmp_path_factory.mktemp('models')
+    for kind, shape in (
         ('classifier', (1, 3)),
         ('depth', (1, 1, 32, 32)),
         ('segmenter', (1, 3, 32, 32)),
         ('pose', (1, 56, 21)),
         ('tensor', (7,)),
-    ],
-)
-def test_a_node_of_another_task_becomes_active_and_ends_cleanly(start, tmp_path, kind, shape):
-    if kind == 'tensor':
-        pytest.importorskip('isaac_ros_tensor_list_interfaces')
-
-    path = save_mean(tmp_path / 'net.onnx', shape)
-    decoder = 'depth' if kind == 'depth' else 'auto'  # Its output is named as that of a mask.
-    launch = start(
-        f'{kind}.launch.py', f'model_path:={path}', f'decoder:={decoder}', 'container:=new'
-    )
-    launch.says(f'[{kind}]: activate: inactive -> active')
-    assert launch.stop() == 0
-
-
-def test_bindings_of_inputs_reach_the_node(start, tmp_path):
+    ):
+        save_mean(folder / f'{kind}.onnx', shape)
     save_text(
-        tmp_path / 'policy.onnx',
+        folder / 'policy.onnx',
         '(float[1, 3, 8, 8] left, float[1, 3, 8, 8] right, float[1, 4] q) => '
         '(float[1, 3, 8, 8] difference, float[1, 4] action) '
         '{ difference = Sub(left, right) action = Neg(q) }',
     )
-    launch = start(
-        'tensor.launch.py',
-        f'model_path:={tmp_path / "policy.onnx"}',
-        'inputs:=["left=image:front/left?mean=0,0,0&std=1,1,1", "right=image:front/right", '
-        '"q=tensor:joints"]',
-        'outputs:=[action]',
-        'tensor_format:=multiarray',
-        'rate_hz:=20.0',
-        'backend:=onnxruntime',
-    )
-    launch.says('[tensor]: activate: inactive -> active')
-    launch.says(
-        'left: input 8x8',
-        'right: input 8x8',
-        'tensor q (1, 4) float32',
-        'outputs action (as configured)',
-        'synchronization: newest messages, sampled at 20 Hz',
-    )
+    return folder
+
+
+def started(arguments, *texts, **options):
+    return pytest.param(arguments, texts, id=arguments.partition('.')[0], **options)
+
+
+ROBOT = f'model_path:={MODEL} namespace:=robot name:=eye labels:=[a,b,c,d,e,"6"]'
+TOPICS = 'detections:=/given/detections depth_image:=/given/depth instances:=/given/instances'
+BOUND = (
+    'inputs:=["left=image:front/left?mean=0,0,0&std=1,1,1","right=image:front/right",'
+    '"q=tensor:joints"] outputs:=[action] tensor_format:=multiarray rate_hz:=20.0'
+)
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'texts'),
+    [
+        started(f'detector.launch.py container:=none {ROBOT}', '[robot.eye]: activate: inactive'),
+        started(f'detector.launch.py container:=new {ROBOT}', '[robot.eye]: activate: inactive'),
+        *(
+            started(
+                f'{kind}.launch.py model_path:={{models}}/{kind}.onnx container:=new',
+                f'[{kind}]: activate: inactive -> active',
+            )
+            for kind in ('classifier', 'segmenter', 'pose')
+        ),
+        started(  # Its output is named as that of a mask.
+            'depth.launch.py model_path:={models}/depth.onnx decoder:=depth container:=new',
+            '[depth]: activate: inactive -> active',
+        ),
+        started(
+            'tensor.launch.py model_path:={models}/tensor.onnx container:=new',
+            '[tensor]: activate: inactive -> active',
+            marks=pytest.mark.skipif(
+                not find_spec('isaac_ros_tensor_list_interfaces'), reason='no tensor lists'
+            ),
+        ),
+        started(
+            f'tensor.launch.py model_path:={{models}}/policy.onnx backend:=onnxruntime {BOUND}',
+            '[tensor]: activate: inactive -> active',
+            'left: input 8x8',
+            'right: input 8x8',
+            'tensor q (1, 4) float32',
+            'outputs action (as configured)',
+            'synchronization: newest messages, sampled at 20 Hz',
+        ),
+        started(
+            'tracker.launch.py container:=new track_method:=bytetrack name:=ids',
+            '[ids]: activate: inactive -> active',
+        ),
+        started(
+            f'detections_3d.launch.py use_instances:=true {TOPICS}',
+            '[detections_3d]: activate: inactive -> active',
+            *('/given/detections', '/given/depth', '/given/instances'),
+        ),
+        started(
+            f'detector.launch.py model_path:={MODEL} container:=/absent',
+            'Waiting for service /absent/_container/load_node. Remedy: Start the container',
+        ),
+    ],
+)
+def test_a_launch_becomes_active_or_says_why_and_ends_cleanly(start, models, arguments, texts):
+    launch = start(*arguments.replace('{models}', str(models)).split())
+    launch.says(*texts)
     assert launch.stop() == 0
+    assert ('finished cleanly' in launch.output) == ('/absent' not in arguments)
 
 
 @pytest.mark.parametrize('container', ['none', 'new'])
@@ -137,107 +151,29 @@ def test_a_policy_commands_joints_by_the_topics_of_the_arguments(start, tmp_path
     assert launch.stop() == 0
 
 
-def test_invalid_bindings_fail_the_launch_with_the_remedy(start):
-    launch = start('detector.launch.py', f'model_path:={MODEL}', 'inputs:=["nothing=image:a"]')
-    assert launch.ends() == 1
-    assert "The network has no input 'nothing', which inputs binds." in launch.output
+def parameter_file(folder, parameters):
+    """Return the argument of a file of parameters, or nothing without any."""
+    (folder / 'parameters.yaml').write_text(f'/**:\n  ros__parameters:\n    {parameters}\n')
+    return [f'params_file:={folder / "parameters.yaml"}'] if parameters else []
 
 
-def test_a_tracker_becomes_active_and_ends_cleanly(start):
-    launch = start('tracker.launch.py', 'container:=new', 'track_method:=bytetrack', 'name:=ids')
-    launch.says('[ids]: activate: inactive -> active')
-    assert launch.stop() == 0
-
-
-def test_detections_3d_subscribes_to_the_given_topics(start):
-    given = ('detections', 'depth_image', 'instances')
-    topics = [f'{topic}:=/given/{topic}' for topic in given]
-    launch = start('detections_3d.launch.py', 'use_instances:=true', *topics)
-    launch.says('[detections_3d]: activate: inactive -> active')
-    launch.says(*(f'/given/{topic}' for topic in given))
-    assert launch.stop() == 0
-
-
-@pytest.mark.parametrize('container', ['none', 'new'])
-def test_missing_model_fails_launch_with_reason(start, container):
-    launch = start('x86.launch.py', 'model_path:=no_such.onnx', f'container:={container}')
-    assert launch.ends() == 1
-    assert 'The model file no_such.onnx does not exist' in launch.output
-    assert 'Startup failed: see the error above.' in launch.output
-    assert 'exited with code 1' in launch.output
-
-
-def test_an_empty_container_is_refused(start):
-    launch = start('detector.launch.py', f'model_path:={MODEL}', 'container:=')
-    assert launch.ends() == 1
-    assert 'The launch argument container is empty.' in launch.output
-
-
-def test_a_container_that_does_not_run_is_named_with_the_remedy(start):
-    launch = start('detector.launch.py', f'model_path:={MODEL}', 'container:=/absent')
-    launch.says('Waiting for service /absent/_container/load_node. Remedy: Start the container')
-    assert launch.stop() == 0
-
-
-def test_component_load_failure_fails_launch_with_reason(start, wrong):
-    launch = start('detector.launch.py', 'container:=new', wrong)
-    assert launch.ends() == 1
-    assert (
-        'into /trt_ros_container: Component constructor threw an '
-        "exception: score_threshold is 'much'" in launch.output
-    )
-
-
-def test_parameters_unsupported_for_components_fail_before_start(start, tmp_path):
-    file = tmp_path / 'parameters.yaml'
-    file.write_text('/**:\n  ros__parameters:\n    labels: []\n')
-    launch = start('detector.launch.py', 'container:=new', f'params_file:={file}')
-    assert launch.ends() == 1
-    assert 'Remedy: Remove empty lists (`labels: []`)' in launch.output
-    assert 'process started' not in launch.output
-
-
-def test_nodes_in_existing_container_outlive_the_launch(start, tmp_path):
-    domain_id = str(random.randint(1, 100))
-    second = tmp_path / 'second'
-    second.mkdir()
+def test_nodes_in_a_running_container_outlive_the_launch_whether_or_not_it_fails(start, tmp_path):
+    domain = {'ROS_DOMAIN_ID': str(random.randint(1, 100))}
     owner = start(
-        'detector.launch.py',
-        f'model_path:={MODEL}',
-        'container:=new',
-        'name:=first',
-        ROS_DOMAIN_ID=domain_id,
+        'detector.launch.py', f'model_path:={MODEL}', 'container:=new', 'name:=first', **domain
     )
     owner.says('[first]: activate: inactive -> active')
-    guest = start(
-        'detector.launch.py',
-        f'model_path:={MODEL}',
-        'container:=/trt_ros_container',
-        folder=second,
-        ROS_DOMAIN_ID=domain_id,
-    )
-    assert guest.ends() == 0
-    assert '/detector: loaded in /trt_ros_container.' in guest.output
+    guests = []
+    for score in ('much', '0.5'):
+        folder = tmp_path / score
+        folder.mkdir()
+        given = parameter_file(folder, f'score_threshold: {score}')
+        given += [f'model_path:={MODEL}', 'container:=/trt_ros_container']
+        guests.append(start('detector.launch.py', *given, folder=folder, **domain))
+        assert guests[-1].ends() == (score == 'much')
+    assert "score_threshold is 'much'" in guests[0].output
+    assert '/detector: loaded in /trt_ros_container.' in guests[1].output
     owner.says('[detector]: activate: inactive -> active')
-    assert owner.stop() == 0
-
-
-def test_a_component_that_cannot_be_loaded_into_a_running_container_fails_the_launch(
-    start, tmp_path, wrong
-):
-    domain_id, second = str(random.randint(1, 100)), tmp_path / 'second'
-    second.mkdir()
-    owner = start('tracker.launch.py', 'container:=new', ROS_DOMAIN_ID=domain_id)
-    owner.says('[tracker]: activate: inactive -> active')
-    guest = start(
-        'detector.launch.py',
-        'container:=/trt_ros_container',
-        wrong,
-        folder=second,
-        ROS_DOMAIN_ID=domain_id,
-    )
-    assert guest.ends() == 1
-    assert "score_threshold is 'much'" in guest.output
     assert owner.stop() == 0
 
 
@@ -251,49 +187,85 @@ def test_the_platform_of_a_platform_file_can_be_overridden(start, arguments, is_
     assert ('jetson_clocks' in launch.output) == is_jetson
 
 
-def test_a_node_that_dies_fails_the_launch(start, wrong):
-    launch = start('detector.launch.py', wrong)
-    assert launch.ends() == 1
-    assert "score_threshold is 'much'" in launch.output
-    assert 'exited with code 1' in launch.output
-
-
-def test_an_argument_that_is_not_allowed_fails_the_launch(start):
-    launch = start('detector.launch.py', 'score_threshold:=7')
-    assert launch.ends() == 1
-    assert 'score_threshold is 7.0' in launch.output
+NEAREST = "Launch argument '{}' does not exist.\nRemedy: Did you mean '{}'"
 
 
 @pytest.mark.parametrize(
-    ('file', 'given', 'message'),
+    ('arguments', 'parameters', 'message'),
     [
         (
-            'detector.launch.py',
-            'score_treshold:=0.9',
-            "argument 'score_treshold' does not exist.\nRemedy: Did you mean 'score_threshold'",
+            f'detector.launch.py model_path:={MODEL} container:=',
+            '',
+            'argument container is empty.',
         ),
+        ('detector.launch.py container:=new', 'labels: []', 'Remedy: Remove empty lists (`labels'),
+        ('detector.launch.py score_threshold:=7', '', 'score_threshold is 7.0'),
+        ('detector.launch.py respawn:=true respawn_delay:=soon', '', "respawn_delay is 'soon'"),
         (
-            'jetson.launch.py',
-            'modelpath:=x',
-            "argument 'modelpath' does not exist.\nRemedy: Did you mean 'model_path'",
+            'detector.launch.py score_treshold:=0.9',
+            '',
+            NEAREST.format('score_treshold', 'score_threshold'),
         ),
-        ('demo.launch.py', 'source:=x', "argument 'source' does not exist.\nRemedy: "),
+        ('jetson.launch.py modelpath:=x', '', NEAREST.format('modelpath', 'model_path')),
+        ('demo.launch.py source:=x', '', "argument 'source' does not exist.\nRemedy: "),
         (
-            'cameras.launch.py',
-            'color:=red',
+            'cameras.launch.py cameras:=none.yaml color:=red',
+            '',
             "argument 'color' does not exist.\nRemedy: Run `ros2 launch",
         ),
     ],
 )
-def test_an_unknown_argument_fails_the_launch_and_names_the_nearest(start, file, given, message):
-    launch = (
-        start(file, 'cameras:=none.yaml', given)
-        if file == 'cameras.launch.py'
-        else start(file, given)
-    )
+def test_what_cannot_be_meant_fails_the_launch_before_anything_is_started(
+    start, tmp_path, arguments, parameters, message
+):
+    launch = start(*arguments.split(), *parameter_file(tmp_path, parameters))
     assert launch.ends() == 1
     assert message in launch.output
     assert 'process started' not in launch.output
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'parameters', 'texts'),
+    [
+        *(
+            (
+                f'x86.launch.py model_path:=no_such.onnx container:={container}',
+                '',
+                [
+                    'The model file no_such.onnx does not exist',
+                    'Startup failed: see the error above.',
+                    'exited with code 1',
+                ],
+            )
+            for container in ('none', 'new')
+        ),
+        (
+            f'detector.launch.py model_path:={MODEL} inputs:=["nothing=image:a"]',
+            '',
+            ["The network has no input 'nothing', which inputs binds."],
+        ),
+        (
+            'detector.launch.py',
+            'score_threshold: much',
+            ["score_threshold is 'much'", 'exited with code 1'],
+        ),
+        (
+            'detector.launch.py container:=new',
+            'score_threshold: much',
+            [
+                'into /trt_ros_container: Component constructor threw an exception: '
+                "score_threshold is 'much'"
+            ],
+        ),
+    ],
+)
+def test_a_node_that_does_not_start_fails_the_launch_with_the_reason(
+    start, tmp_path, arguments, parameters, texts
+):
+    launch = start(*arguments.split(), *parameter_file(tmp_path, parameters))
+    assert launch.ends() == 1
+    for text in texts:
+        assert text in launch.output
 
 
 def test_arguments_of_including_launch_file_are_not_checked(start, tmp_path):
@@ -329,24 +301,13 @@ def test_without_autostart_nodes_stay_unconfigured(start):
     assert 'unconfigured ->' not in launch.output
 
 
-@pytest.mark.parametrize('container', ['none', 'new'])
+@pytest.mark.parametrize('container', ['none', 'new', None])
 def test_the_demo_draws_on_images_larger_than_fast_dds_default_memory(
     start, container, picture, tmp_path
 ):
     drawn = tmp_path / 'drawn'
-    launch = start(
-        'demo.launch.py',
-        f'container:={container}',
-        f'image_source.source:={picture}',
-        f'overlay.output_dir:={drawn}',
-    )
+    given = [f'container:={container}', f'image_source.source:={picture}'] if container else []
+    launch = start('demo.launch.py', f'overlay.output_dir:={drawn}', *given)  # Else its own video.
     launch.waits_for(lambda: len(list(drawn.glob('*[0-9].png'))) > 3)
     launch.says('[overlay]: activate', '[detector]: activate')  # As the layouts name them.
-    assert launch.stop() == 0
-
-
-def test_the_demo_without_arguments_plays_its_own_video(start, tmp_path):
-    drawn = tmp_path / 'drawn'
-    launch = start('demo.launch.py', f'overlay.output_dir:={drawn}')
-    launch.waits_for(lambda: len(list(drawn.glob('*[0-9].png'))) > 3)
     assert launch.stop() == 0

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
+import runpy
 
 import pytest
 
 # Not `launch`: where that is not installed, the checkout's folder of that name is imported.
 pytest.importorskip('launch_ros')
+
 from demo.domain import reserved_domain
+from launch import LaunchContext
 from rcl_interfaces.srv import GetParameters
 
 from support.ros_peer import Peer
 from trt_ros.demo import MODEL
+from trt_ros.errors import ParameterError
 
 CHECKOUT = Path(__file__).parents[2]
+FILE = CHECKOUT / 'launch/cameras.launch.py'
 
 
 @pytest.fixture
@@ -25,27 +30,34 @@ def peer(monkeypatch):
         yield peer
 
 
+@pytest.fixture
+def start_cameras(start, peer, tmp_path):
+    """Launch the cameras of a file with this content, in the domain of the peer."""
+
+    def start_cameras(content, *arguments):
+        cameras = tmp_path / 'cameras.yaml'
+        cameras.write_text(content)
+        domain_id = str(peer.node.context.get_domain_id())
+        return start(FILE.name, f'cameras:={cameras}', *arguments, ROS_DOMAIN_ID=domain_id)
+
+    return start_cameras
+
+
 @pytest.mark.parametrize('one_node', ['true', 'false'])
-def test_the_shipped_example_of_cameras_is_accepted(start, one_node):
-    launch = start(
-        'cameras.launch.py',
-        f'one_node:={one_node}',
-        'autostart:=false',
-        f'cameras:={CHECKOUT / "config" / "cameras.example.yaml"}',
-    )
+def test_the_shipped_example_of_cameras_is_accepted(start_cameras, one_node):
+    example = (CHECKOUT / 'config/cameras.example.yaml').read_text()
+    launch = start_cameras(example, f'one_node:={one_node}', 'autostart:=false')
     launch.says('trt_ros::DetectorNode', 'trt_ros::ImageSourceNode')
     assert launch.stop() == 0
 
 
-def test_each_camera_of_a_file_has_its_detector(start, picture, tmp_path):
-    cameras = tmp_path / 'cameras.yaml'
-    cameras.write_text(
+def test_each_camera_of_a_file_has_its_detector(start_cameras, picture):
+    launch = start_cameras(
         f'parameters:\n  model_path: {MODEL}\n'
         'cameras:\n'
         '  front: {image: /front_camera}\n'
         f'  rear: {{source: {picture}, parameters: {{score_threshold: 0.5}}}}\n'
     )
-    launch = start('cameras.launch.py', f'cameras:={cameras}')
     launch.says(
         '[front.detector]: activate: inactive -> active',
         '[rear.detector]: activate: inactive -> active',
@@ -54,18 +66,12 @@ def test_each_camera_of_a_file_has_its_detector(start, picture, tmp_path):
     assert launch.stop() == 0
 
 
-def test_one_detector_of_all_cameras_has_the_topics_of_one_each(start, peer, picture, tmp_path):
-    cameras = tmp_path / 'cameras.yaml'
-    cameras.write_text(
+def test_one_detector_of_all_cameras_has_the_topics_of_one_each(start_cameras, peer, picture):
+    launch = start_cameras(
         f'parameters:\n  model_path: {MODEL}\n'
-        f'cameras:\n  front: {{image: /front_camera}}\n  rear: {{source: {picture}}}\n'
-    )
-    launch = start(
-        'cameras.launch.py',
-        f'cameras:={cameras}',
+        f'cameras:\n  front: {{image: /front_camera}}\n  rear: {{source: {picture}}}\n',
         'one_node:=true',
         'backend:=onnxruntime',
-        ROS_DOMAIN_ID=str(peer.node.context.get_domain_id()),
     )
     launch.says(
         '[detector]: activate: inactive -> active',
@@ -88,26 +94,25 @@ cameras:
   rear: {image: /rear_camera}
   left: {image: /left_camera}
 """
+OWN_DEVICES = THREE_CAMERAS.replace('/rear_camera', '/rear, parameters: {device: 7}').replace(
+    '/left_camera', '/left, parameters: {device: auto}'
+)
 
 
 @pytest.mark.parametrize(
-    ('one_node', 'expected'),
+    ('content', 'one_node', 'expected'),
     [
-        ('false', {'/front/detector': 2, '/rear/detector': 5, '/left/detector': 2}),
-        ('true', {'/detector_2': 2, '/detector_5': 5}),
+        (THREE_CAMERAS, 'false', {'/front/detector': 2, '/rear/detector': 5, '/left/detector': 2}),
+        (THREE_CAMERAS, 'true', {'/detector_2': 2, '/detector_5': 5}),
+        (OWN_DEVICES, 'false', {'/front/detector': 2, '/rear/detector': 7, '/left/detector': -1}),
     ],
+    ids=['one each', 'one per device', 'own devices'],
 )
-def test_cameras_take_devices_in_turn(start, peer, tmp_path, one_node, expected):
-    cameras = tmp_path / 'cameras.yaml'
-    cameras.write_text(THREE_CAMERAS)
-    launch = start(
-        'cameras.launch.py',
-        f'cameras:={cameras}',
-        f'one_node:={one_node}',
-        'devices:=[2, 5]',
-        'autostart:=false',
-        ROS_DOMAIN_ID=str(peer.node.context.get_domain_id()),
-    )
+def test_cameras_without_a_device_take_those_given_in_turn(
+    start_cameras, peer, content, one_node, expected
+):
+    arguments = f'one_node:={one_node}', 'devices:=[2, 5]', 'autostart:=false'
+    launch = start_cameras(content, *arguments)
     for node, device in expected.items():
         given = peer.call(
             GetParameters, f'{node}/get_parameters', names=['device', 'image_topics']
@@ -119,98 +124,83 @@ def test_cameras_take_devices_in_turn(start, peer, tmp_path, one_node, expected)
     assert launch.stop() == 0
 
 
-def test_a_camera_keeps_the_device_of_its_parameters(start, peer, tmp_path):
-    cameras = tmp_path / 'cameras.yaml'
-    own = THREE_CAMERAS.replace('/rear_camera', '/rear, parameters: {device: 7}')
-    own = own.replace('/left_camera', '/left, parameters: {device: auto}')
-    cameras.write_text(own)
-    launch = start(
-        'cameras.launch.py',
-        f'cameras:={cameras}',
-        'devices:=[2, 5]',
-        'autostart:=false',
-        ROS_DOMAIN_ID=str(peer.node.context.get_domain_id()),
-    )
-    for camera, device in (('rear', 7), ('left', -1)):
-        service = f'/{camera}/detector/get_parameters'
-        given = peer.call(GetParameters, service, names=['device']).values
-        assert given[0].integer_value == device
-    assert launch.stop() == 0
+def test_a_file_that_cannot_be_read_fails_the_launch(start, tmp_path):
+    launch = start(FILE.name, f'cameras:={tmp_path / "cameras.yaml"}')
+    assert launch.ends() == 1
+    assert 'cameras.yaml cannot be read.\nCause: [Errno 2] No such file' in launch.output
+
+
+ONE_NODE = {'one_node': 'true'}
 
 
 @pytest.mark.parametrize(
-    ('arguments', 'message'),
+    ('content', 'arguments', 'message'),
     [
-        (['devices:=0, 1'], "devices is '0, 1'.\nCause: It must be a list"),
-        (['devices:=[0, 0]'], 'must be a list of different CUDA device indices'),
-        (['devices:=[-1, 0]'], 'must be a list of different CUDA device indices'),
-        (['devices:=[0, 64]'], 'device is 64'),
-        (['devices:=[0, 1]', 'device:=1'], 'device and devices are both given.'),
-    ],
-)
-def test_devices_that_cannot_be_meant_are_refused(start, tmp_path, arguments, message):
-    cameras = tmp_path / 'cameras.yaml'
-    cameras.write_text(THREE_CAMERAS)
-    launch = start('cameras.launch.py', f'cameras:={cameras}', *arguments)
-    assert launch.ends() == 1
-    assert message in launch.output
-
-
-def test_one_detector_refuses_cameras_with_their_own_parameters(start, tmp_path):
-    cameras = tmp_path / 'cameras.yaml'
-    cameras.write_text('cameras: {front: {parameters: {score_threshold: 0.5}}}')
-    launch = start('cameras.launch.py', f'cameras:={cameras}', 'one_node:=true')
-    assert launch.ends() == 1
-    assert 'camera front has parameters, but one_node is true' in launch.output
-
-
-@pytest.mark.parametrize(
-    ('parameters', 'arguments'), [('{image_topics: [a]}', []), ('{}', ['image_topics:=[a]'])]
-)
-def test_one_detector_refuses_other_image_topics(start, tmp_path, parameters, arguments):
-    cameras = tmp_path / 'cameras.yaml'
-    cameras.write_text(f'parameters: {parameters}\n{THREE_CAMERAS}')
-    launch = start('cameras.launch.py', f'cameras:={cameras}', 'one_node:=true', *arguments)
-    assert launch.ends() == 1
-    assert 'image_topics is set, but one_node is true.' in launch.output
-
-
-@pytest.mark.parametrize(
-    ('content', 'message'),
-    [
-        (None, 'cameras.yaml cannot be read.\nCause: [Errno 2] No such file'),
-        ('cameras: {', 'cameras.yaml cannot be read.\nCause: while parsing'),
-        ('', 'lists no cameras'),
-        ('- front', "cameras.yaml is ['front']"),
-        ('cameras: [front, rear]', "cameras is ['front', 'rear']"),
-        ('cameras: {front: /image}', "camera front is '/image'"),
-        ('cameras: {front: {topic: /image}}', 'camera front has unknown keys: topic'),
-        ('cameras: {front: {parameters: [scores]}}', "camera front: parameters is ['scores']"),
-        ('cameras: {front: {parameters: {scores: 1}}}', "no parameter 'scores'"),
+        (THREE_CAMERAS, {'devices': '0, 1'}, "devices is '0, 1'.\nCause: It must be a list"),
+        (THREE_CAMERAS, {'devices': '[0, 0]'}, 'must be a list of different CUDA device indices'),
+        (THREE_CAMERAS, {'devices': '[-1, 0]'}, 'must be a list of different CUDA device indices'),
+        (THREE_CAMERAS, {'devices': '[0, 64]'}, 'device is 64'),
+        (
+            THREE_CAMERAS,
+            {'devices': '[0, 1]', 'device': '1'},
+            'device and devices are both given.',
+        ),
+        (
+            'cameras: {front: {parameters: {score_threshold: 0.5}}}',
+            ONE_NODE,
+            'camera front has parameters, but one_node is true',
+        ),
+        (
+            f'parameters: {{image_topics: [a]}}\n{THREE_CAMERAS}',
+            ONE_NODE,
+            'image_topics is set, but one_node is true.',
+        ),
+        (
+            THREE_CAMERAS,
+            {**ONE_NODE, 'image_topics': '[a]'},
+            'image_topics is set, but one_node is true.',
+        ),
+        ('cameras: {', {}, 'cameras.yaml cannot be read.\nCause: while parsing'),
+        ('', {}, 'lists no cameras'),
+        ('- front', {}, "cameras.yaml is ['front']"),
+        ('cameras: [front, rear]', {}, "cameras is ['front', 'rear']"),
+        ('cameras: {front: /image}', {}, "camera front is '/image'"),
+        ('cameras: {front: {topic: /image}}', {}, 'camera front has unknown keys: topic'),
+        ('cameras: {front: {parameters: [scores]}}', {}, "camera front: parameters is ['scores']"),
+        ('cameras: {front: {parameters: {scores: 1}}}', {}, "no parameter 'scores'"),
         (
             '{parameters: {autostart: false}, cameras: {front: }}',
+            {},
             'cameras.yaml: parameters: autostart has no effect here.',
         ),
         (
             'cameras: {front: {parameters: {autostart: false}}}',
+            {},
             'camera front: parameters: autostart has no effect here.',
         ),
         (
             '{parameter: {max_rate_hz: 5.0}, cameras: {front: }}',
+            {},
             'cameras.yaml has unknown keys: parameter.',
         ),
-        ('cameras: {0: {image: /a}}', 'camera 0: name is 0, but must be text.'),
-        ('cameras: {front left: {image: /a}}', "front left has the topic '/front left'."),
-        ('cameras: {front: {image: }}', 'camera front: image is None, but must be text.'),
-        ('cameras: {front: {image: my image}}', "has the topic '/front/my image'.\nCause: Inv"),
-        ('cameras: {front: {source: [a, b]}}', "source is ['a', 'b'], but must be text."),
-        ('cameras: {front: {image: /a}, /front: {image: /b}}', 'has camera front twice.'),
+        ('cameras: {0: {image: /a}}', {}, 'camera 0: name is 0, but must be text.'),
+        ('cameras: {front left: {image: /a}}', {}, "front left has the topic '/front left'."),
+        ('cameras: {front: {image: }}', {}, 'camera front: image is None, but must be text.'),
+        (
+            'cameras: {front: {image: my image}}',
+            {},
+            "has the topic '/front/my image'.\nCause: Inv",
+        ),
+        ('cameras: {front: {source: [a, b]}}', {}, "source is ['a', 'b'], but must be text."),
+        ('cameras: {front: {image: /a}, /front: {image: /b}}', {}, 'has camera front twice.'),
     ],
 )
-def test_invalid_cameras_file_fails_launch(start, tmp_path, content, message):
-    cameras = tmp_path / 'cameras.yaml'
-    if content is not None:
-        cameras.write_text(content)
-    launch = start('cameras.launch.py', f'cameras:={cameras}')
-    assert launch.ends() == 1
-    assert message in launch.output
+def test_cameras_that_cannot_be_meant_are_refused(tmp_path, content, arguments, message):
+    cameras, context, file = tmp_path / 'cameras.yaml', LaunchContext(), runpy.run_path(str(FILE))
+    cameras.write_text(content)
+    context.launch_configurations.update(cameras=str(cameras), **arguments)
+    for argument in file['generate_launch_description']().get_launch_arguments():
+        argument.execute(context)
+    with pytest.raises(ParameterError) as refused:
+        file['nodes'](context)
+    assert message in str(refused.value)

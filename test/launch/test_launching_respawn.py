@@ -60,9 +60,3 @@ def test_a_crash_before_the_others_are_up_leaves_none_of_them_behind(start, pict
         '[detector]: activate: inactive -> active', '[image_source]: activate: inactive -> active'
     )
     assert launch.stop() == 0
-
-
-def test_invalid_respawn_delay_fails_launch(start):
-    launch = start('detector.launch.py', 'respawn:=true', 'respawn_delay:=soon')
-    assert launch.ends() == 1
-    assert "respawn_delay is 'soon'" in launch.output

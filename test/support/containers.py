@@ -66,14 +66,13 @@ class Container:
 
 def check_policy(container, folder, **fields):
     """Load a policy of an IMU and two joints, get its commands, and unload it."""
-    from onnx import helper
     from sensor_msgs.msg import Imu, JointState
     from std_msgs.msg import Float64MultiArray
 
     from support.save_network import save_network
 
     weights = np.arange(10, dtype=np.float32).reshape(5, 2)
-    network = [helper.make_node('MatMul', ['obs', 'w'], ['action'])]
+    network = 'action = MatMul(obs, w)'
     shapes = {'obs': (1, 5)}, {'action': (1, 2)}
     loaded = container.load(
         'trt_ros::PolicyNode',

@@ -3,8 +3,6 @@
 import json
 from pathlib import Path
 import signal
-import subprocess
-import sys
 
 import cv2
 import numpy as np
@@ -23,8 +21,9 @@ from support.cpp_containers import (
     load_camera,
     load_detector,
 )
+from support.launches import Launch
 from support.ros_nodes import RemoteNode
-from support.waiting import DEADLINE_SECONDS, wait_until
+from support.waiting import DEADLINE_SECONDS
 
 pytestmark = pytest.mark.cpp
 
@@ -229,17 +228,6 @@ def test_unloading_cancels_configure(container):
     container.sees_nodes(lambda names: 'slow' not in names)
 
 
-@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM], ids=['SIGINT', 'SIGTERM'])
-@pytest.mark.parametrize('kind', KINDS)
-def test_a_signal_ends_the_container_while_images_flow(start, kind, number):
-    container = start(kind)
-    load_camera(container, rate_hz=100.0)
-    load_detector(container, 'last')
-    detections(container, '/last/detections').wait_for()
-    container.process.send_signal(number)
-    assert container.process.wait(DEADLINE_SECONDS) == 0, container.node.log
-
-
 def test_a_signal_ends_the_container_during_configure(start):
     container = start()
     load(container, 'PoseNode', parameters=[('autostart', True)])
@@ -292,43 +280,27 @@ def test_memory_stays_constant_while_nodes_are_loaded_and_unloaded(
     assert max(kilobytes[-5:]) < kilobytes[2] + growth_kilobytes, kilobytes
 
 
-LAUNCH = """
-import sys
-from launch import LaunchDescription, LaunchService
-from launch.actions import IncludeLaunchDescription
-service = LaunchService(noninteractive=True)
-service.include_launch_description(LaunchDescription([IncludeLaunchDescription(
-    sys.argv[1], launch_arguments=[each.split(':=', 1) for each in sys.argv[2:]])]))
-sys.exit(service.run())
-"""
-
-
 @pytest.fixture
 def launch(workspace, domain_id, tmp_path):
-    """Run a launch file of the package until it ends; return its exit code and output."""
+    """Start a launch file of the package, or another one; see `Launch`."""
     pytest.importorskip('launch_ros')
+    started = []
 
-    def run(file, *arguments):
-        done = subprocess.run(
-            [sys.executable, '-c', LAUNCH, str(CHECKOUT / 'launch' / file), *arguments],
-            env={**workspace, 'ROS_DOMAIN_ID': str(domain_id), 'ROS_LOG_DIR': str(tmp_path)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=DEADLINE_SECONDS,
-        )
-        return done.returncode, done.stdout
+    def start(*arguments):
+        started.append(Launch(tmp_path, *arguments, **workspace, ROS_DOMAIN_ID=str(domain_id)))
+        return started[-1]
 
-    return run
+    yield start
+    for each in started:
+        if each.process.poll() is None:
+            each.stop()
 
 
 def test_launch_file_loads_its_node_into_a_running_container(container, launch):
     load_camera(container)
-    code, output = launch(
-        'detector.launch.py', f'model_path:={MODEL}', f'container:={container.name}'
-    )
-    assert code == 0, output
-    assert f'/detector: loaded in {container.name}.' in output
+    launched = launch('detector.launch.py', f'model_path:={MODEL}', f'container:={container.name}')
+    assert launched.ends() == 0, launched.output
+    assert f'/detector: loaded in {container.name}.' in launched.output
     detections(container, '/detector/detections').wait_for()
     subscriptions = container.peer.node.get_subscriptions_info_by_topic('/image')
     assert [each.node_name for each in subscriptions] == ['_detector_images']
@@ -336,55 +308,35 @@ def test_launch_file_loads_its_node_into_a_running_container(container, launch):
 
 def test_node_that_a_launch_file_loads_logs_its_error_in_the_container(container, launch):
     camera = load_camera(container)
-    code, output = launch(
+    launched = launch(
         'detector.launch.py', 'model_path:=no_such.onnx', f'container:={container.name}'
     )
-    assert code == 0, output
-    assert f'/detector: loaded in {container.name}.' in output
+    assert launched.ends() == 0, launched.output
+    assert f'/detector: loaded in {container.name}.' in launched.output
     container.says('no_such.onnx')
     assert camera in container.list()
 
 
-def test_launch_file_starts_camera_and_detector_in_one_container(
-    workspace, peer, domain_id, tmp_path
-):
-    pytest.importorskip('launch_ros')
-    script = tmp_path / 'launch_container.py'
-    script.write_text(f"""
-import sys
-from launch import LaunchDescription, LaunchService
+def test_launch_file_starts_camera_and_detector_in_one_container(launch, peer, tmp_path):
+    file = tmp_path / 'robot.launch.py'
+    file.write_text(f"""
+from launch import LaunchDescription
 from launch_ros.actions import ComposableNodeContainer
 from launch_ros.descriptions import ComposableNode
-
 by_pointer = [{{'use_intra_process_comms': True}}]
-service = LaunchService(noninteractive=True)  # Forwards the signal.
-service.include_launch_description(LaunchDescription([ComposableNodeContainer(
-    name='launched', namespace='', package='rclcpp_components',
-    executable='component_container_isolated',
-    composable_node_descriptions=[
-        ComposableNode(package='trt_ros_test_camera', plugin='trt_ros_test_camera::Camera',
-                       extra_arguments=by_pointer),
-        ComposableNode(package='trt_ros', plugin='trt_ros::DetectorNode', name='launched_detector',
-                       parameters=[{{'model_path': {MODEL!r}, 'autostart': True}}],
-                       extra_arguments=by_pointer),
-    ])]))
-sys.exit(service.run())
+def generate_launch_description():
+    return LaunchDescription([ComposableNodeContainer(
+        name='launched', namespace='', package='rclcpp_components',
+        executable='component_container_isolated',
+        composable_node_descriptions=[
+            ComposableNode(package='trt_ros_test_camera', plugin='trt_ros_test_camera::Camera',
+                           extra_arguments=by_pointer),
+            ComposableNode(package='trt_ros', plugin='trt_ros::DetectorNode',
+                           name='launched_detector', extra_arguments=by_pointer,
+                           parameters=[{{'model_path': {MODEL!r}, 'autostart': True}}]),
+        ])])
 """)
-    with (tmp_path / 'log').open('w+') as log:
-        process = subprocess.Popen(
-            [sys.executable, str(script)],
-            env={**workspace, 'ROS_DOMAIN_ID': str(domain_id), 'ROS_LOG_DIR': str(tmp_path)},
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            wait_until(
-                lambda: peer.node.count_publishers('/launched_detector/detections'), 'the detector'
-            )
-            peer.inbox(Detection2DArray, '/launched_detector/detections').wait_for()
-        finally:
-            process.send_signal(signal.SIGINT)
-            code = process.wait(DEADLINE_SECONDS)
-            log.seek(0)
-            print(log.read())
-    assert code == 0
+    launched = launch(file)
+    launched.waits_for(lambda: peer.node.count_publishers('/launched_detector/detections'))
+    peer.inbox(Detection2DArray, '/launched_detector/detections').wait_for()
+    assert launched.stop() == 0, launched.output

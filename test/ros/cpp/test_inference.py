@@ -57,8 +57,9 @@ def test_detections_are_those_of_the_python_api(start, backend, picture, kind):
 
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM], ids=['SIGINT', 'SIGTERM'])
-def test_a_signal_ends_the_container_while_a_network_runs(start, backend, picture, number):
-    container = start()
+@pytest.mark.parametrize('kind', KINDS)
+def test_a_signal_ends_the_container_while_a_network_runs(start, backend, picture, kind, number):
+    container = start(kind)
     load_both(container, backend, picture, rate_hz=100.0)
     detections(container, '/detector/detections').wait_for()
     begin = time.monotonic()
