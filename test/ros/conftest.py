@@ -227,17 +227,10 @@ def two_minutes_of_soak(
     log = tmp_path_factory.mktemp('soak') / 'output'
     # Coverage keeps an object per thread, which would look like a leak.
     environment = {key: value for key, value in os.environ.items() if 'COV' not in key}
+    program = str(Path(__file__).with_name('soak.py'))
     with log.open('wb') as output:
         process = subprocess.Popen(
-            [
-                'nice',
-                '-n',
-                '5',
-                sys.executable,
-                str(Path(__file__).with_name('soak.py')),
-                '120',
-                '1',
-            ],
+            ['nice', '-n', '5', sys.executable, program, '120', '1'],
             env=environment,
             stdout=output,
             stderr=subprocess.STDOUT,

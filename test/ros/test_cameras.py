@@ -1,7 +1,5 @@
 """One detector, one network, three cameras."""
 
-from pathlib import Path
-
 from demo.scene import held_out
 from diagnostic_msgs.msg import DiagnosticArray
 import numpy as np
@@ -301,55 +299,6 @@ def test_batch_smaller_than_number_of_cameras(fake_detector, tmp_path):
     for topic, stamp in stamps.items():
         rig.result(topic, stamp)
     assert rig.runs()[runs:] == [1, 2, 1]
-
-
-def footprint(node):
-    graph = node.peer.node
-    return {
-        'threads': len(list(Path(f'/proc/{node.process.pid}/task').iterdir())),
-        'publishers': graph.get_publisher_names_and_types_by_node(node.name, '/'),
-        'subscriptions': graph.get_subscriber_names_and_types_by_node(node.name, '/'),
-    }
-
-
-@pytest.mark.nightly
-def test_ten_cycles_of_three_cameras_leak_nothing(fake_detector, tmp_path):
-    (tmp_path / 'go').touch()
-    node = start_cameras(fake_detector, 'cycled_cameras', f'runs:{tmp_path}')
-    peer, outputs = (
-        node.peer,
-        [f'/cycled_cameras/{topic.strip("/")}/detections' for topic in TOPICS],
-    )
-    publishers = [peer.publisher(Image, name) for name in names_of(node.name).values()]
-    image = as_image(picture(), 'rgb8')
-
-    def live():
-        """Configure, activate, detect with each camera, deactivate, clean up."""
-        assert node.change('configure') and node.change('activate'), node.log
-        for publisher, output in zip(publishers, outputs):
-            found = peer.inbox(Detection2DArray, output)
-            peer.wait_until(
-                lambda publisher=publisher, found=found: (
-                    publisher.publish(image),
-                    found.messages,
-                )[1],
-                output,
-            )
-            peer.close_inbox(found)
-        assert node.change('deactivate') and node.change('cleanup'), node.log
-        peer.wait_until(
-            lambda: (
-                not any(peer.node.count_publishers(output) for output in outputs)
-                and footprint(node)['subscriptions'] == []
-            ),
-            'the end of a cycle',
-        )
-
-    live()
-    before = footprint(node)
-    for _ in range(10):
-        live()
-    peer.wait_until(lambda: footprint(node) == before, f'{footprint(node)} to be {before}')
 
 
 def test_two_cameras_run_in_a_real_batch(start_active, peer, tmp_path, backend):

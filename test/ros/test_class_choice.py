@@ -25,27 +25,6 @@ def found(lane, image):
     return [(name, score) for name, score, _ in lane.boxes(lane.detect(image))]
 
 
-def test_only_the_chosen_classes_are_published(lane):
-    assert found(lane, as_image(picture(rgb=RED), 'rgb8')) == []
-    green = found(lane, as_image(picture(rgb=GREEN), 'rgb8'))
-    assert [name for name, _ in green] == ['green', 'green']
-
-
-def test_classes_and_their_scores_change_at_run_time(lane):
-    red, green = (as_image(picture(rgb=rgb), 'rgb8') for rgb in (RED, GREEN))
-    assert lane.node.set(**strings('classes', '0')) == ''
-    assert found(lane, red) == [('red', 0.9), ('red', 0.6)]
-    assert found(lane, green) == []
-    assert lane.node.set(**strings('classes')) == ''
-    assert lane.node.set(**strings('class_score_thresholds', 'red:0.7', 'green:0.1')) == ''
-    assert found(lane, red) == [('red', 0.9)]
-    assert found(lane, green) == [('green', 0.9), ('green', 0.6)]
-    assert lane.node.set(score_threshold=0.95) == ''
-    assert found(lane, green) == [('green', 0.9), ('green', 0.6)]
-    assert lane.node.set(max_detections=1) == ''
-    assert found(lane, green) == [('green', 0.9)]
-
-
 def test_indices_may_be_integers(lane):
     given = Parameter('classes', Parameter.Type.INTEGER_ARRAY, [0, 2])
     assert lane.node.set(classes=given) == ''

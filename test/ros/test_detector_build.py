@@ -69,4 +69,5 @@ def test_shutdown_ends_a_build(fake_detector, long_build):
     assert node.change('shutdown')
     assert node.state == 'finalized'
     assert children(node) == []
+    assert not node.change('configure')
     node.stop()

@@ -1,7 +1,6 @@
 """Images of every kind go in, the right boxes come out."""
 
 import math
-import struct
 import sys
 
 import cv2
@@ -63,88 +62,24 @@ def test_images_that_reach_max_detections_are_counted(lane):
     assert reached() == before + 1
 
 
-def encoded(rgb, encoding):
-    """The picture in one encoding, as (rows, ..) array."""
-    red, green, blue = (rgb[..., channel] for channel in range(3))
-    gray = rgb.max(axis=2)
-    alpha = np.full(gray.shape, 9, np.uint8)
-    height, width = gray.shape
-    yuv = cv2.cvtColor(rgb, cv2.COLOR_RGB2YUV_I420)
-    luma = yuv[:height]
-    u, v = (
-        plane.reshape(height // 2, width // 2) for plane in np.split(yuv[height:].reshape(-1), 2)
-    )
-    u_422, v_422 = np.repeat(u, 2, axis=0), np.repeat(v, 2, axis=0)
-
-    def packed_422(order):
-        planes = {'Y': luma[:, 0::2], 'U': u_422, 'y': luma[:, 1::2], 'V': v_422}
-        return np.stack([planes[name] for name in order], axis=2).reshape(height, width, 2)
-
-    def mosaic(first_row, second_row):
-        planes = {'R': red, 'G': green, 'B': blue}
-        raw = np.empty_like(red)
-        for (y, x), name in zip(np.ndindex(2, 2), first_row + second_row):
-            raw[y::2, x::2] = planes[name][y::2, x::2]
-        return raw
-
-    return {
-        'rgb8': lambda: rgb,
-        'bgr8': lambda: rgb[..., ::-1],
-        '8UC3': lambda: rgb[..., ::-1],
-        'rgba8': lambda: np.dstack([rgb, alpha]),
-        'bgra8': lambda: np.dstack([rgb[..., ::-1], alpha]),
-        'mono8': lambda: gray,
-        '8UC1': lambda: gray,
-        'mono16': lambda: gray.astype(np.uint16) << 8 | 0x11,
-        'yuv422': lambda: packed_422('UYVy'),
-        'yuv422_yuy2': lambda: packed_422('YUyV'),
-        'nv12': lambda: np.vstack([luma, np.stack([u, v], axis=2).reshape(height // 2, width)]),
-        'nv21': lambda: np.vstack([luma, np.stack([v, u], axis=2).reshape(height // 2, width)]),
-        'bayer_rggb8': lambda: mosaic('RG', 'GB'),
-        'bayer_bggr8': lambda: mosaic('BG', 'GR'),
-        'bayer_gbrg8': lambda: mosaic('GB', 'RG'),
-        'bayer_grbg8': lambda: mosaic('GR', 'BG'),
-    }[encoding]()
+ENCODED = {
+    'rgb8': picture(),
+    'bgra8': np.dstack([picture()[..., ::-1], picture()[..., :1]]),
+    'mono16': picture().max(axis=2).astype(np.uint16) << 8 | 0x11,
+}
 
 
 @pytest.mark.parametrize('padding', [0, 12], ids=['', 'padded'])
-@pytest.mark.parametrize(
-    'encoding',
-    [
-        'rgb8',
-        'bgr8',
-        '8UC3',
-        'rgba8',
-        'bgra8',
-        'mono8',
-        '8UC1',
-        'mono16',
-        'yuv422',
-        'yuv422_yuy2',
-        'nv12',
-        'nv21',
-        'bayer_rggb8',
-        'bayer_bggr8',
-        'bayer_gbrg8',
-        'bayer_grbg8',
-    ],
-)
-def test_every_encoding_shows_the_box_and_its_color(lane, encoding, padding):
-    pixels = np.ascontiguousarray(encoded(picture(), encoding))
-    is_gray = encoding in ('mono8', '8UC1', 'mono16')
-    step = pixels.reshape(len(pixels), -1).view(np.uint8).shape[1] + padding
-    image = as_image(pixels, encoding, size_wh=(128, 128), step=step)
-    (best_class, score, xyxy), _ = lane.boxes(lane.detect(image))
-    assert (best_class, score) == ('white' if is_gray else 'red', 0.9)
-    # Bayer's colors come from neighbors: the edge may be off by a pixel of the network, 2 here.
-    tolerance = 2 if encoding.startswith('bayer') else 0
-    assert np.abs(np.subtract(xyxy, [32, 16, 96, 64])).max() <= tolerance
+@pytest.mark.parametrize('encoding', ENCODED)
+def test_images_of_several_encodings_show_the_box_and_its_color(lane, encoding, padding):
+    pixels = ENCODED[encoding]
+    image = as_image(pixels, encoding, step=pixels[0].nbytes + padding)
+    color = 'white' if encoding == 'mono16' else 'red'
+    assert lane.boxes(lane.detect(image))[0] == (color, 0.9, [32, 16, 96, 64])
 
 
 BAD_FRAMES = {
-    'zero size': lambda image: setattr(image, 'width', 0),
     'short data': lambda image: setattr(image, 'data', b'\0' * 100),
-    'wrong step': lambda image: setattr(image, 'step', 3 * 128 - 1),
     'unknown encoding': lambda image: setattr(image, 'encoding', 'no_such_encoding'),
 }
 
@@ -160,21 +95,6 @@ def test_bad_frame_is_dropped_counted_and_logged(lane, cause):
     assert lane.node.log.count(f'A frame of /image was dropped ({cause}).') == 1
     assert len(lane.detect(as_image(picture(), 'rgb8')).detections) == 2
     assert bad_stamp not in {found.header.stamp.sec for found in lane.detections.messages}
-
-
-def test_an_encoding_for_cv_bridge_says_so_where_that_is_missing(lane):
-    try:
-        import cv_bridge  # noqa: F401
-
-        pytest.skip('cv_bridge is installed')
-    except ImportError:
-        pass
-    lane.publish(as_image(picture().astype(np.float32), '32FC3'))
-    lane.diagnostics.wait_for(
-        lambda array: any(
-            "'32FC3' needs cv_bridge" in value.value for value in array.status[0].values
-        )
-    )
 
 
 def test_thresholds_change_at_run_time(lane):
@@ -258,89 +178,24 @@ def compressed_lane(fake_detector):
     return Lane(node, CompressedImage, '/front/image/compressed')
 
 
-def jpeg_or_png(suffix, pixels):
-    return cv2.imencode(suffix, pixels, [cv2.IMWRITE_JPEG_QUALITY, 100])[1].tobytes()
-
-
-@pytest.mark.parametrize(
-    'format_, suffix, convert, best_class',
-    [
-        ('jpeg', '.jpg', lambda rgb: rgb[..., ::-1], 'red'),
-        ('png', '.png', lambda rgb: rgb[..., ::-1], 'red'),
-        ('bgr8; jpeg compressed bgr8', '.jpg', lambda rgb: rgb[..., ::-1], 'red'),
-        ('rgb8; jpeg compressed bgr8', '.jpg', lambda rgb: rgb[..., ::-1], 'red'),
-        ('rgb8; png compressed rgb8', '.png', lambda rgb: rgb, 'red'),
-        (
-            'bgra8; png compressed bgra8',
-            '.png',
-            lambda rgb: np.dstack([rgb[..., ::-1], rgb[..., :1]]),
-            'red',
-        ),
-        ('mono8; jpeg compressed ', '.jpg', lambda rgb: rgb[..., 0], 'white'),
-        (
-            'mono16; png compressed ',
-            '.png',
-            lambda rgb: rgb[..., 0].astype(np.uint16) << 8,
-            'white',
-        ),
-        (
-            'bgr16; png compressed bgr16',
-            '.png',
-            lambda rgb: rgb[..., ::-1].astype(np.uint16) << 8,
-            'red',
-        ),
-        (
-            'bayer_rggb8; png compressed bayer_rggb8',
-            '.png',
-            lambda rgb: encoded(rgb, 'bayer_rggb8'),
-            'red',
-        ),
-        ('', '.png', lambda rgb: rgb[..., ::-1], 'red'),
-    ],
-)
-def test_compressed_images_are_read(compressed_lane, format_, suffix, convert, best_class):
-    data = jpeg_or_png(suffix, np.ascontiguousarray(convert(picture())))
-    image = CompressedImage(format=format_, data=data)
-    image.header.frame_id = 'front_camera'
-    found = compressed_lane.detect(image)
-    (class_id, score, xyxy), _ = compressed_lane.boxes(found)
-    assert (class_id, score) == (best_class, 0.9)
-    assert np.abs(np.subtract(xyxy, [32, 16, 96, 64])).max() <= 2
-    assert found.header.frame_id == 'front_camera'
-
-
-JPEG = jpeg_or_png('.jpg', np.zeros((48, 64, 3), np.uint8))
-SIZE_AT = JPEG.index(b'\xff\xc0') + 5  # Of height and width.
-
-
-def jpeg_of_size(width, height):
-    """Return a JPEG whose header has this size, with as many bytes as that needs."""
-    size = struct.pack('>HH', height, width)
-    return JPEG[:SIZE_AT] + size + JPEG[SIZE_AT + 4 :] + bytes(width * height // 1024)
-
-
-@pytest.mark.parametrize(
-    'cause, format_, data',
-    [
-        ('undecodable image', 'jpeg', b''),
-        ('undecodable image', 'jpeg', b'no picture at all'),
-        ('undecodable image', 'jpeg', JPEG[: len(JPEG) // 2]),
-        ('undecodable image', 'jpeg', JPEG[:SIZE_AT] + b'\xff' * 4 + JPEG[SIZE_AT + 4 :]),
-        ('too many pixels', 'jpeg', jpeg_of_size(9000, 9000)),
-        ('unknown compression', 'jpeg', jpeg_or_png('.webp', np.zeros((48, 64, 3), np.uint8))),
-        ('unknown compression', '16UC1; compressedDepth png', b'whatever'),
-        (
-            'depth image',
-            '16UC1; png compressed ',
-            cv2.imencode('.png', np.zeros((2, 2), np.uint16))[1].tobytes(),
-        ),
-    ],
-)
-def test_invalid_compressed_image_is_dropped(compressed_lane, cause, format_, data):
-    compressed_lane.publish(CompressedImage(format=format_, data=data))
-    compressed_lane.node.wait_for_log(f'A frame of /front/image/compressed was dropped ({cause}).')
-    good = CompressedImage(format='png', data=jpeg_or_png('.png', picture()))
-    assert len(compressed_lane.detect(good).detections) == 2
+def test_compressed_images_are_read_and_invalid_ones_dropped(compressed_lane):
+    quality = [cv2.IMWRITE_JPEG_QUALITY, 100]
+    data = cv2.imencode('.jpg', picture()[..., ::-1], quality)[1].tobytes()
+    good = CompressedImage(format='rgb8; jpeg compressed bgr8', data=data)
+    good.header.frame_id = 'front_camera'
+    for cause, bad in (
+        ('undecodable image', CompressedImage(format='jpeg', data=b'no picture at all')),
+        ('unknown compression', CompressedImage(format='compressedDepth png', data=data)),
+    ):
+        compressed_lane.publish(bad)
+        compressed_lane.node.wait_for_log(
+            f'A frame of /front/image/compressed was dropped ({cause}).'
+        )
+        found = compressed_lane.detect(good)
+        (class_id, score, xyxy), _ = compressed_lane.boxes(found)
+        assert (class_id, score) == ('red', 0.9)
+        assert np.abs(np.subtract(xyxy, [32, 16, 96, 64])).max() <= 2
+        assert found.header.frame_id == 'front_camera'
 
 
 def test_jpeg_decoder_of_a_network_without_gpu(fake_detector):
@@ -354,16 +209,6 @@ def test_jpeg_decoder_of_a_network_without_gpu(fake_detector):
         'Remedy: Install nvidia-nvimgcodec-cu13[nvjpeg] (or -cu12), or set auto.'
     )
     node.wait_for_failed_start()
-
-
-def test_a_depth_image_is_dropped_and_the_log_names_the_topic_to_use(lane):
-    lane.publish(as_image(np.full((48, 64), 3000, np.uint16), '16UC1'))
-    lane.node.wait_for_log(
-        'A frame of /image was dropped (depth image). Encoding 16UC1 is of depth images, not of '
-        'pictures.\nCause: By REP 118, 16UC1 is depth in millimeters and 32FC1 in meters.\n'
-        'Remedy: Use the color or mono topic of the camera'
-    )
-    assert len(lane.detect(as_image(picture(), 'rgb8')).detections) == 2
 
 
 def test_scores_outside_0_to_1_drop_their_frame_and_no_other(start_lane):
@@ -389,13 +234,11 @@ def test_deactivated_detector_receives_nothing_until_reactivated(start_lane):
     assert ignored not in {found.header.stamp.sec for found in lane.detections.messages}
 
 
-def test_an_integer_from_the_command_line_stands_for_a_number(fake_detector):
-    node = fake_detector('whole', max_rate_hz=5)
+def test_of_the_command_line_integers_stand_for_numbers_and_unknown_names_are_warned_of(
+    fake_detector,
+):
+    node = fake_detector('whole', max_rate_hz=5, score_treshold=0.5)
     assert (node.get('max_rate_hz'), type(node.get('max_rate_hz'))) == (5.0, float)
-
-
-def test_unknown_parameter_warns_with_suggestion(fake_detector):
-    node = fake_detector('mistyped', score_treshold=0.5)
     node.wait_for_log(
         "Unknown parameter 'score_treshold' is ignored. Did you mean 'score_threshold'"
     )

@@ -37,27 +37,37 @@ def resident_bytes(node):
 
 
 @pytest.mark.nightly
-def test_fifty_cycles_end_with_the_threads_entities_and_memory_of_the_first(fake_detector):
-    node = fake_detector('cycled', '-r', 'image:=/cycled')
-    image = as_image(picture((640, 480), (100, 100, 300, 300)), 'rgb8')
-    images = node.peer.publisher(Image, '/cycled')
+@pytest.mark.parametrize(
+    'topics', [[], ['front/image_raw', 'left/image', 'rear']], ids=['one camera', 'three cameras']
+)
+def test_fifty_cycles_end_with_the_threads_entities_and_memory_of_the_first(fake_detector, topics):
+    name = f'cycled_{len(topics)}'
+    given = {'image_topics': topics} if topics else {}
+    node = fake_detector(name, '-r', f'image:=/{name}', **given)
+    peer, image = node.peer, as_image(picture((640, 480), (100, 100, 300, 300)), 'rgb8')
+    results = {f'/{topic}': f'/{name}/{topic}/detections' for topic in topics}
+    results = results or {f'/{name}': f'/{name}/detections'}
+    cameras = {peer.publisher(Image, topic): result for topic, result in results.items()}
 
     def live(stamp):
-        """Configure, activate, detect, deactivate, clean up."""
+        """Configure, activate, detect with each camera, deactivate, clean up."""
         assert node.change('configure')
         assert node.change('activate')
-        detections = node.peer.inbox(Detection2DArray, '/cycled/detections')
-        node.peer.wait_until(images.get_subscription_count, 'a subscription')
         image.header.stamp.sec = stamp
-        images.publish(image)
-        assert len(detections.wait_for().detections) == 2
-        node.peer.close_inbox(detections)
+        for images, topic in cameras.items():
+            detections = peer.inbox(Detection2DArray, topic)
+            peer.wait_until(images.get_subscription_count, 'a subscription')
+            images.publish(image)
+            assert len(detections.wait_for().detections) == 2
+            peer.close_inbox(detections)
         assert node.change('deactivate')
         assert node.change('cleanup')
-        node.peer.wait_until(
+        peer.wait_until(
             lambda: (
-                not images.get_subscription_count()
-                and not node.peer.node.count_publishers('/cycled/detections')
+                not any(
+                    images.get_subscription_count() or peer.node.count_publishers(topic)
+                    for images, topic in cameras.items()
+                )
             ),
             'the end of a cycle',
         )
@@ -67,7 +77,7 @@ def test_fifty_cycles_end_with_the_threads_entities_and_memory_of_the_first(fake
     before, bytes_before = footprint(node), resident_bytes(node)
     for stamp in range(CYCLES):
         live(stamp)
-    node.peer.wait_until(lambda: footprint(node) == before, f'{footprint(node)} to be {before}')
+    peer.wait_until(lambda: footprint(node) == before, f'{footprint(node)} to be {before}')
     # An image has 0.9 MB: fifty that leak would be 46 MB, fifty pipelines or publishers more.
     grown = resident_bytes(node) - bytes_before
     assert grown < 4 * 2**20, f'{grown / 2**20:.1f} MiB more after {CYCLES} cycles'

@@ -2,8 +2,18 @@
 
 import signal
 
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from lifecycle_msgs.msg import Transition
 import pytest
+from rcl_interfaces.msg import Parameter as ParameterMessage
+from rcl_interfaces.srv import (
+    GetParameters,
+    ListParameters,
+    SetParameters,
+    SetParametersAtomically,
+)
+from rclpy.parameter import Parameter
+from sensor_msgs.msg import Image
 
 from support.ros_messages import as_image, picture
 from support.waiting import DEADLINE_SECONDS
@@ -58,22 +68,24 @@ def test_rejects_transitions_invalid_in_unconfigured(node, request_):
     assert node.state == 'unconfigured'
 
 
-def test_a_second_configure_is_refused(node):
-    assert node.change('configure')
-    assert not node.change('configure')
-    assert node.state == 'inactive'
-    node.wait_for_log('configure is not possible while inactive')
+def test_a_failed_configure_is_logged_and_diagnosed_until_one_succeeds(node):
+    def shows(level, message):
+        return lambda array: (
+            array.status[0].name == 'lifecycle: image'
+            and (array.status[0].level, array.status[0].message) == (level, message)
+        )
 
-
-def test_failed_configure_reports_reason_and_can_be_repeated(node):
+    box = node.peer.inbox(DiagnosticArray, '/diagnostics')
     assert node.set(model_path='broken:') == ''
     assert not node.change('configure')
     assert node.state == 'unconfigured'
     node.wait_for_log(
         'on_configure failed. The model is broken.\nCause: It is a test.\nRemedy: Mend it.'
     )
+    box.wait_for(shows(DiagnosticStatus.ERROR, 'on_configure failed. The model is broken.'))
     assert node.set(model_path='') == ''
     assert node.change('configure')
+    box.wait_for(shows(DiagnosticStatus.OK, 'inactive'))
 
 
 def test_a_bug_in_configure_is_logged_with_its_traceback(node):
@@ -98,6 +110,8 @@ def test_node_responds_during_slow_configure(node, tmp_path):
     assert not configured.done()
     go_on.touch()
     assert node.peer.wait(configured).success
+    assert not node.change('configure')
+    node.wait_for_log('configure is not possible while inactive')
     assert node.state == 'inactive'
     assert node.get('score_threshold') == 0.5
     assert node.set(score_threshold=0.25) == ''
@@ -105,15 +119,6 @@ def test_node_responds_during_slow_configure(node, tmp_path):
 
 @pytest.mark.parametrize('state', ['unconfigured', 'inactive', 'active'])
 def test_setting_all_parameters_to_their_own_values_succeeds(node, state):
-    from rcl_interfaces.msg import Parameter as ParameterMessage
-    from rcl_interfaces.srv import (
-        GetParameters,
-        ListParameters,
-        SetParameters,
-        SetParametersAtomically,
-    )
-    from rclpy.parameter import Parameter
-
     for label, reached in (('configure', 'inactive'), ('activate', 'active')):
         if state in (reached, 'active'):
             assert node.change(label)
@@ -135,43 +140,10 @@ def test_setting_all_parameters_to_their_own_values_succeeds(node, state):
     assert node.set(gpu_timeout=Parameter('gpu_timeout', value=10)) == ''  # An integer for 10.0.
 
 
-def test_diagnostics_go_on_during_a_slow_configure(node, tmp_path):
-    from diagnostic_msgs.msg import DiagnosticArray
-
-    go_on = tmp_path / 'go_on'
-    assert node.set(model_path=f'wait:{go_on}') == ''
-    configured = node.ask_transition('configure')
-    box = node.peer.inbox(DiagnosticArray, '/diagnostics')
-    box.wait_for(lambda array: array.status[0].message == 'configuring')
-    go_on.touch()
-    node.peer.wait(configured)
-
-
-def test_diagnostics_show_a_failed_configure_until_one_succeeds(node):
-    from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
-
-    def shows(level, message):
-        return lambda array: (
-            array.status[0].name == 'lifecycle: image'
-            and (array.status[0].level, array.status[0].message) == (level, message)
-        )
-
-    box = node.peer.inbox(DiagnosticArray, '/diagnostics')
-    assert node.set(model_path='broken:') == ''
-    assert not node.change('configure')
-    box.wait_for(shows(DiagnosticStatus.ERROR, 'on_configure failed. The model is broken.'))
-    assert node.set(model_path='') == ''
-    assert node.change('configure')
-    box.wait_for(shows(DiagnosticStatus.OK, 'inactive'))
-
-
 @pytest.mark.parametrize(
     ('model', 'frames_in_flight'), [('faulty:', 1), ('faulty:untold', 1), ('faulty:', 2)]
 )
 def test_gpu_failure_leaves_unconfigured_node_with_reason(node, model, frames_in_flight):
-    from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
-    from sensor_msgs.msg import Image
-
     box = node.peer.inbox(DiagnosticArray, '/diagnostics')
     log_before = len(node.log)
     assert node.set(model_path=model, frames_in_flight=frames_in_flight) == ''
@@ -196,26 +168,6 @@ def test_gpu_failure_leaves_unconfigured_node_with_reason(node, model, frames_in
     assert node.set(model_path='', frames_in_flight=1) == ''
     assert node.change('configure')
     assert node.change('activate')
-
-
-def test_cleanup_cancels_a_slow_configure(node, tmp_path):
-    assert node.set(model_path=f'wait:{tmp_path / "never"}') == ''
-    configured = node.ask_transition('configure')
-    node.peer.wait_until(lambda: node.state == 'configuring', 'configure to begin')
-    assert node.change('cleanup')
-    assert node.state == 'unconfigured'
-    assert not node.peer.wait(configured).success
-    node.wait_for_log('on_configure was cancelled')
-
-
-def test_shutdown_cancels_a_slow_configure_and_finalizes(fake_detector, tmp_path):
-    node = fake_detector('shut', model_path=f'wait:{tmp_path / "never"}')
-    node.ask_transition('configure')
-    node.peer.wait_until(lambda: node.state == 'configuring', 'configure to begin')
-    assert node.change('shutdown')
-    assert node.state == 'finalized'
-    assert not node.change('configure')
-    node.stop()
 
 
 def test_sigterm_during_slow_configure_shuts_down_cleanly(fake_detector, tmp_path):

@@ -13,15 +13,10 @@ from rclpy.utilities import get_rmw_implementation_identifier
 from sensor_msgs.msg import CompressedImage, Image
 from vision_msgs.msg import Detection2DArray
 
+from support.dds import QOS
 from support.ros_messages import as_image, picture, values_of
 from trt_ros.errors import ParameterError
 from trt_ros.ros.qos import image_qos, overridden, unused_overrides
-
-
-def offer(peer, reliability, topic, kind=Image):
-    return peer.publisher(
-        kind, topic, QoSProfile(depth=10, reliability=ReliabilityPolicy[reliability.upper()])
-    )
 
 
 def start(fake_detector, name, **parameters):
@@ -46,7 +41,7 @@ def assert_images_come(node, images, image):
 
 def test_a_lazy_detector_works_only_while_somebody_subscribes(fake_detector, peer):
     node = start(fake_detector, 'lazy', lazy=True)
-    images, image = offer(peer, 'reliable', '/lazy'), as_image(picture(), 'rgb8')
+    images, image = peer.publisher(Image, '/lazy', QOS['reliable']), as_image(picture(), 'rgb8')
     diagnostics = peer.inbox(DiagnosticArray, '/diagnostics')
 
     def dropped():
@@ -64,7 +59,9 @@ def test_a_lazy_detector_works_only_while_somebody_subscribes(fake_detector, pee
 
 
 def test_auto_requests_qos_of_all_publishers_and_logs_reason(fake_detector, peer):
-    publishers = [offer(peer, each, '/mixed') for each in ('reliable', 'best_effort')]
+    publishers = [
+        peer.publisher(Image, '/mixed', QOS[each]) for each in ('reliable', 'best_effort')
+    ]
     node = start(fake_detector, 'mixed', qos_reliability='auto')
     assert '/mixed: requesting best_effort (2 publishers, 1 not reliable).' in node.log
     for publisher in publishers:
@@ -81,7 +78,7 @@ def test_incompatible_offer_is_logged_and_diagnosed_with_remedy(
     monkeypatch.setenv('TRT_ROS_TRANSPORT', transport)
     name = f'refused_{transport}'
     node = start(fake_detector, name, qos_reliability='reliable')
-    offer(peer, 'best_effort', f'/{name}')
+    peer.publisher(Image, f'/{name}', QOS['best_effort'])
     node.wait_for_log(
         f'The publisher of /{name} offers best_effort, but this node requests reliable: it '
         'receives no images. Remedy: set qos_reliability to auto or best_effort.'
@@ -133,7 +130,7 @@ def test_reliability_is_requested_unless_overridden(
 ):
     topic = f'/offered_{reliability}_{len(offered)}_{"".join(offered)}'
     for each in offered:
-        offer(peer, each, topic)
+        peer.publisher(Image, topic, QOS[each])
     asked = {'reliability': reliability, 'depth': 7}
     expected = fitting if reliability == 'auto' else reliability
     node = node_with()
@@ -195,7 +192,7 @@ def test_override_without_compatible_publisher_is_reported_with_remedy(fake_dete
     override = 'qos_overrides./strict.subscription.durability'
     node = start(fake_detector, 'strict', qos_reliability='auto', **{override: 'transient_local'})
     assert '/strict: requesting best_effort (no publisher yet' in node.log
-    offer(peer, 'reliable', '/strict')
+    peer.publisher(Image, '/strict', QOS['reliable'])
     node.wait_for_log(
         'The publisher of /strict offers volatile, but this node requests transient_local: it '
         f'receives no images. Remedy: set {override} to volatile.'
@@ -236,15 +233,6 @@ def test_results_use_overrides_and_those_of_unknown_topics_are_reported(fake_det
     assert 'qos_overrides./offered' not in node.log
 
 
-def test_invalid_override_fails_configure_with_reason(fake_detector):
-    node = fake_detector('odd', **{'qos_overrides./odd/detections.publisher.depth': 'many'})
-    assert not node.change('configure')
-    assert (
-        'The parameters qos_overrides./odd/detections.publisher.* are invalid.\nCause: '
-    ) in node.log
-    assert 'Traceback' not in node.log
-
-
 def no_image(peer, name):
     """Wait for the detector's diagnostic that no image comes, return its message."""
     inbox = peer.inbox(DiagnosticArray, '/diagnostics')
@@ -265,7 +253,7 @@ def no_image(peer, name):
 def test_diagnostics_report_possible_faults_of_topic(fake_detector, peer):
     node = start(fake_detector, 'silent', qos_reliability='best_effort')
     assert no_image(peer, 'silent').endswith(' s on /silent: no publisher')
-    first = offer(peer, 'best_effort', '/silent', CompressedImage)
+    first = peer.publisher(CompressedImage, '/silent', QOS['best_effort'])
     peer.wait_until(
         lambda: no_image(peer, 'silent').endswith(
             ' s on /silent: 1 publisher of type sensor_msgs/msg/CompressedImage; this node '
@@ -275,7 +263,7 @@ def test_diagnostics_report_possible_faults_of_topic(fake_detector, peer):
         'the other type',
     )
     peer.run_on_executor(lambda: peer.node.destroy_publisher(first))
-    second = offer(peer, 'reliable', '/silent')
+    second = peer.publisher(Image, '/silent', QOS['reliable'])
     peer.wait_until(
         lambda: ' s on /silent: 1 publisher, no messages' in no_image(peer, 'silent'),
         'the silent publisher',

@@ -50,6 +50,7 @@ def test_rejects_colors_of_a_depth_image(encoding):
     with pytest.raises(BadFrameError, match=f'{encoding} is of depth images') as error:
         to_color(frame, 'rgb')
     assert error.value.kind == 'depth image'
+    assert 'By REP 118' in error.value.cause
     assert 'color/image_raw' in error.value.remedy and 'mono16' in error.value.remedy
 
 
