@@ -5,10 +5,8 @@ import warnings
 import numpy as np
 import pytest
 
-from trt_ros.decode.choice import open_head
+from support.descriptions import head as open_as
 from trt_ros.families.boxes import CENTERNET
-from trt_ros.families.family import NetworkDescription
-from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox, Preprocess
 from trt_ros.vision.thresholds import Thresholds
@@ -39,14 +37,9 @@ def test_boxes_equal_the_repositorys(torch, repository, assert_same, has_offsets
     }
     if not has_offsets:
         del outputs['reg']
-    specs = tuple(
-        TensorSpec(name, tuple(value.shape), 'float32', 'output')
-        for name, value in outputs.items()
-    )
-    image = TensorSpec('input', (1, 3, *HW), 'float32', 'input')
-    head = open_head(CENTERNET, NetworkDescription((image,), specs, {}, HW))
     arrays = {name: value.numpy() for name, value in outputs.items()}
-    found = head(arrays, Letterbox.fit(HW[::-1], HW, 'stretch'), ASKED)
+    whole = Letterbox.fit(HW[::-1], HW, 'stretch')
+    found = open_as('centernet', arrays, hw=HW)(arrays, whole, ASKED)
     own = repository.ctdet_decode(
         outputs['hm'].sigmoid(), outputs['wh'], reg=outputs.get('reg'), K=ASKED.max_detections
     )[0].numpy()

@@ -3,13 +3,10 @@
 import numpy as np
 import pytest
 
-from trt_ros.decode.choice import open_head
-from trt_ros.families.faces import MEDIAPIPE_PALM, hand_regions
-from trt_ros.families.family import NetworkDescription
-from trt_ros.families.keypoints import MEDIAPIPE_HAND
+from support.descriptions import head as open_as
+from trt_ros.families.faces import hand_regions
 from trt_ros.results.boxes import Detections
 from trt_ros.results.poses import Poses
-from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox, Preprocess
 from trt_ros.vision.regions import Crop
 from trt_ros.vision.thresholds import Thresholds
@@ -35,14 +32,9 @@ def test_palms_equal_the_zoos():
     own.score_threshold, own.nms_threshold, own.topK = ASKED.score, 0.3, 5000
     own.anchors = own._load_anchors()
     expected = own._postprocess([rows, logits], np.array([192, 192]), np.zeros(2))
-    specs = tuple(
-        TensorSpec(name, value.shape, 'float32', 'output')
-        for name, value in (('Identity', rows), ('Identity_1', logits))
-    )
-    image = TensorSpec('input_1', (1, 192, 192, 3), 'float32', 'input')
-    head = open_head(MEDIAPIPE_PALM, NetworkDescription((image,), specs, {}, (192, 192)))
+    outputs = {'Identity': rows, 'Identity_1': logits}
     whole = Letterbox.fit((192, 192), (192, 192), 'stretch')
-    found = head({'Identity': rows, 'Identity_1': logits}, whole, ASKED)
+    found = open_as('mediapipe_palm', outputs, hw=(192, 192))(outputs, whole, ASKED)
     assert 10 < len(expected) < len(found)
     same = np.abs(found.detections.scores - expected[:, -1:]).argmin(axis=1)
     np.testing.assert_allclose(found.detections.scores[same], expected[:, -1], atol=1e-5)
@@ -95,11 +87,7 @@ def test_hands_in_the_regions_of_palms_equal_the_zoos(angle):
     keypoints = np.hstack([points, np.ones((7, 1))]).astype(np.float32)[None]
     found = Detections(box.astype(np.float32)[None], np.ones(1, np.float32), np.zeros(1, np.int32))
     regions = hand_regions(Poses(found, keypoints))
-    specs = tuple(
-        TensorSpec(name, value.shape, 'float32', 'output') for name, value in outputs.items()
-    )
-    spec = TensorSpec('input_1', (1, 224, 224, 3), 'float32', 'input')
-    head = open_head(MEDIAPIPE_HAND, NetworkDescription((spec,), specs, {}, (224, 224)))
+    head = open_as('mediapipe_hand', outputs, hw=(224, 224))
     crop = Crop(Preprocess((224, 224)), head.region_scale)
     (affine,) = crop.maps(np.column_stack([regions.cxcywh, regions.theta]))
     hand = head(outputs, crop.letterbox).to_source(affine)

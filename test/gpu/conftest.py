@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from support.fake_runner import model_of_image
+from support.kernels_on_cpu import decoder_of
 from trt_ros.cuda.calls import check, driver, live
 from trt_ros.cuda.device import Gpu, Stream, open_gpu
 from trt_ros.cuda.kernels import Kernels
@@ -28,7 +29,6 @@ from trt_ros.cuda.memory import (
     process_nbytes,
 )
 from trt_ros.decode.choice import choose_decoder
-from trt_ros.decode.cuda.choice import gpu_decoder
 from trt_ros.decode.cuda.decoder import Addresses
 from trt_ros.driver import nvidia_driver
 from trt_ros.engine.cache import kernel_folder
@@ -41,7 +41,6 @@ from trt_ros.runtime.gpu import preprocess as steps
 from trt_ros.runtime.gpu.open import open_tensor_runner
 from trt_ros.runtime.gpu.pipeline import GpuPipeline
 from trt_ros.runtime.gpu.staging import header_nbytes, write_request
-from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox, Preprocess
 from trt_ros.vision.regions import Crop, Tiles
@@ -212,26 +211,14 @@ def decode_on_gpu(bench) -> Callable[..., tuple[Any, np.ndarray]]:
         letterbox: Letterbox,
         thresholds: Thresholds = HALF,
     ) -> tuple[Any, np.ndarray]:
-        specs = [
-            TensorSpec(
-                name,
-                value.shape,
-                'bfloat16' if value.dtype == np.uint16 else value.dtype.name,
-                'output',
-            )
-            for name, value in outputs.items()
-        ]
-        decoder = gpu_decoder(
-            SimpleNamespace(head=head),
-            specs,
-            {name: value.shape for name, value in outputs.items()},
-            letterbox.input_hw,
-        )
-        assert decoder is not None
+        decoder = decoder_of(head, outputs, letterbox)
         with bench.gpu.context, ExitStack() as owned:
 
             def device(nbytes: int) -> DeviceBuffer:
                 return owned.enter_context(closing(DeviceBuffer(nbytes, 'test', bench.account)))
+
+            def pinned(nbytes: int) -> PinnedBuffer:
+                return owned.enter_context(closing(PinnedBuffer(nbytes, 'test', bench.account)))
 
             handle, tensors = bench.stream.handle, {}
             for name, value in outputs.items():
@@ -240,14 +227,8 @@ def decode_on_gpu(bench) -> Callable[..., tuple[Any, np.ndarray]]:
                 copy_async(tensors[name].ptr, value.ctypes.data, value.nbytes, handle)
             scratch = device(decoder.scratch_nbytes)
             fill_async(scratch.ptr, 0, scratch.nbytes, handle)
-            result = owned.enter_context(
-                closing(
-                    PinnedBuffer(decoder.result_nbytes(letterbox.image_wh), 'test', bench.account)
-                )
-            )
-            request = owned.enter_context(
-                closing(PinnedBuffer(header_nbytes(thresholds), 'test', bench.account))
-            )
+            result = pinned(decoder.result_nbytes(letterbox.image_wh))
+            request = pinned(header_nbytes(thresholds))
             write_request(request.view, thresholds)
             at = Addresses(
                 lambda name: tensors[name].ptr, request.device_ptr, scratch.ptr, result.device_ptr
@@ -319,6 +300,7 @@ def open_graph(
         build: BuildOptions | None = None,
         on_fault: Callable[[GpuFailedError], None] | None = None,
         constants: Mapping[str, Any] = MappingProxyType({}),
+        batch: int = 1,
         **options: Any,
     ) -> GpuPipeline:
         set_constants(**constants)
@@ -332,7 +314,8 @@ def open_graph(
             'yolov8',
             NetworkDescription(network.inputs, network.outputs, network.metadata, (64, 96)),
         )
-        pipeline = GpuPipeline(network, model_of_image(network, Preprocess((64, 96)), decoder))
+        model = model_of_image(network, Preprocess((64, 96)), decoder)
+        pipeline = GpuPipeline(network, model, batch=batch)
         if on_fault is not None:
             pipeline.device.on_fault(on_fault)
         opened.append(pipeline)

@@ -7,6 +7,7 @@ from support.box_cases import (
     CASES,
     POINT_CASES,
     YOLOV8,
+    all_rounded,
     assert_same,
     crowd,
     rounded,
@@ -39,15 +40,10 @@ def test_random_outputs_of_every_family_give_the_boxes_of_numpy(name, seed, deco
 @pytest.mark.parametrize('dtype', ['float16', 'bfloat16'])
 def test_half_outputs_decode_in_float32(name, dtype, decode_on_gpu):
     head, outputs, letterbox = CASES[name](2)
-    pairs = {
-        key: rounded(value, dtype) if value.dtype == np.float32 else (value, value)
-        for key, value in outputs.items()
-    }
+    bits, wide = all_rounded(outputs, dtype)
     asked = Thresholds(score=0.4, iou=0.5, max_detections=1000)
-    got, _ = decode_on_gpu(head, {key: bits for key, (bits, _) in pairs.items()}, letterbox, asked)
-    assert_same(
-        got, head({key: wide for key, (_, wide) in pairs.items()}, letterbox, asked), scores=1e-5
-    )
+    got, _ = decode_on_gpu(head, bits, letterbox, asked)
+    assert_same(got, head(wide, letterbox, asked), scores=1e-5)
 
 
 EVEN = tuple(range(0, 5000, 2))
@@ -133,9 +129,9 @@ def test_the_keypoints_of_one_object_are_those_of_numpy(name, seed, decode_on_gp
 @pytest.mark.parametrize('dtype', ['float16', 'bfloat16'])
 def test_keypoints_of_half_outputs_are_decoded_in_float32(name, dtype, decode_on_gpu):
     head, outputs, letterbox = POINT_CASES[name](2)
-    pairs = {key: rounded(value, dtype) for key, value in outputs.items()}
-    got, _ = decode_on_gpu(head, {key: bits for key, (bits, _) in pairs.items()}, letterbox)
-    assert_same(got, head({key: wide for key, (_, wide) in pairs.items()}, letterbox), scores=1e-5)
+    bits, wide = all_rounded(outputs, dtype)
+    got, _ = decode_on_gpu(head, bits, letterbox)
+    assert_same(got, head(wide, letterbox), scores=1e-5)
 
 
 # Classes of pixels.

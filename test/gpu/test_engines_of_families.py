@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from support.box_cases import CASES, POINT_CASES, assert_same, rounded
+from support.box_cases import CASES, POINT_CASES, all_rounded, assert_same
 from support.fake_runner import model_of_image
 from trt_ros.decode.choice import Decoder
 from trt_ros.engine.options import BuildOptions
@@ -60,11 +60,7 @@ def network_of(outputs, dtype, input_hw):
 )
 def test_engines_of_every_family_give_the_boxes_of_numpy(name, dtype, gpu, tmp_path):
     head, outputs, letterbox = (CASES | POINT_CASES)[name](3)
-    if dtype != 'float32':  # Exact in this type.
-        outputs = {
-            key: rounded(value, dtype)[1] if value.dtype == np.float32 else value
-            for key, value in outputs.items()
-        }
+    _, outputs = all_rounded(outputs, dtype)  # Exact in this type.
     path = tmp_path / 'network.onnx'
     onnx.save(network_of(outputs, dtype, letterbox.input_hw), path)
     # fp32 refuses networks of other types.

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, helper
+from onnx import TensorProto
 import pytest
 
 from support.save_network import save_network, save_pool
@@ -18,17 +18,13 @@ from trt_ros.vision.frame import Frame
 
 pytestmark = pytest.mark.gpu
 
-FLOAT = TensorProto.FLOAT
-node = helper.make_node
-
 
 @pytest.fixture
 def write(tmp_path) -> Callable[..., Path]:
-    """Write a network: nodes, (name, type, shape) of its inputs and outputs, and weights."""
+    """Write a network, see `save_network`, with weights."""
 
-    def write(nodes, inputs, outputs, **weights: np.ndarray) -> Path:
-        tensors = ({name: typed for name, *typed in each} for each in (inputs, outputs))
-        return Path(save_network(tmp_path / 'network.onnx', nodes, *tensors, constants=weights))
+    def write(*graph: Any, **weights: np.ndarray) -> Path:
+        return Path(save_network(tmp_path / 'network.onnx', *graph, constants=weights))
 
     return write
 
@@ -117,25 +113,13 @@ def picture(seed: int, width: int = 160, height: int = 120, encoding: str = 'bgr
 @pytest.fixture
 def gru(write) -> Path:
     """Return a GRU cell of 8 inputs and 16 states, written out."""
-    nodes = [
-        node('Concat', ['x', 'h'], ['xh'], axis=1),
-        node('MatMul', ['xh', 'wz'], ['z_']),
-        node('Sigmoid', ['z_'], ['z']),
-        node('MatMul', ['xh', 'wr'], ['r_']),
-        node('Sigmoid', ['r_'], ['r']),
-        node('Mul', ['r', 'h'], ['rh']),
-        node('Concat', ['x', 'rh'], ['xrh'], axis=1),
-        node('MatMul', ['xrh', 'wn'], ['n_']),
-        node('Tanh', ['n_'], ['n']),
-        node('Sub', ['h', 'n'], ['d']),
-        node('Mul', ['z', 'd'], ['zd']),
-        node('Add', ['n', 'zd'], ['hn']),
-        node('MatMul', ['hn', 'wy'], ['y']),
-    ]
     return write(
-        nodes,
-        [('x', FLOAT, [1, 8]), ('h', FLOAT, [1, 16])],
-        [('y', FLOAT, [1, 4]), ('hn', FLOAT, [1, 16])],
+        'xh = Concat <axis = 1> (x, h) z_ = MatMul(xh, wz) z = Sigmoid(z_) '
+        'r_ = MatMul(xh, wr) r = Sigmoid(r_) rh = Mul(r, h) xrh = Concat <axis = 1> (x, rh) '
+        'n_ = MatMul(xrh, wn) n = Tanh(n_) d = Sub(h, n) zd = Mul(z, d) hn = Add(n, zd) '
+        'y = MatMul(hn, wy)',
+        {'x': (1, 8), 'h': (1, 16)},
+        {'y': (1, 4), 'hn': (1, 16)},
         wz=weights(24, 16, seed=1),
         wr=weights(24, 16, seed=2),
         wn=weights(24, 16, seed=3),
@@ -164,7 +148,7 @@ def test_auto_takes_the_faster_of_gpu_and_cpu(gru, gpu, nothing_left):
         *(
             (binding, dtype)
             for binding in ('counter:2040', 'noise:normal?seed=7', 'noise:uniform')
-            for dtype in (FLOAT, TensorProto.FLOAT16)
+            for dtype in (TensorProto.FLOAT, TensorProto.FLOAT16)
         ),
         ('counter:-2', TensorProto.INT32),
         ('counter:100', TensorProto.INT64),
@@ -175,9 +159,9 @@ def test_counters_and_noise_equal_those_of_the_cpu_bit_for_bit(
     write, both, frames_in_flight, binding, dtype, size
 ):
     path = write(
-        [node('Cast', ['k'], ['numbers'], to=FLOAT), node('Mul', ['x', 'numbers'], ['y'])],
-        [('x', FLOAT, [1]), ('k', dtype, [3, size])],
-        [('y', FLOAT, [3, size])],
+        'numbers = Cast <to = 1> (k) y = Mul(x, numbers)',
+        {'x': (1,), 'k': [dtype, (3, size)]},
+        {'y': (3, size)},
     )
     ours, reference = both(path, frames_in_flight, inputs=('x=tensor:x', f'k={binding}'))
     for each in (ours, reference):
@@ -221,11 +205,8 @@ def test_states_follow_each_other_with_two_runs_in_flight(gru, both):
 @pytest.mark.parametrize('settings', ['', '&scale=0.5'])
 @pytest.mark.parametrize('width', [6, 20000])
 def test_a_held_array_equals_onnxruntime(write, both, frames_in_flight, settings, width):
-    path = write(
-        [node('Mul', ['x', 'held'], ['y'])],
-        [('x', FLOAT, [1, width]), ('held', FLOAT, [1, width])],
-        [('y', FLOAT, [1, width])],
-    )
+    shape = (1, width)
+    path = write('y = Mul(x, held)', {'x': shape, 'held': shape}, {'y': shape})
     inputs = ('x=tensor:x', f'held=tensor:held?held=true{settings}')
     ours, reference = both(path, frames_in_flight, inputs=inputs)
     held = [weights(1, width, seed=seed) for seed in range(3)]
@@ -246,12 +227,8 @@ def test_a_held_array_equals_onnxruntime(write, both, frames_in_flight, settings
 @pytest.mark.parametrize('width', [6, 20000])
 def test_a_history_equals_onnxruntime(write, both, frames_in_flight, settings, width):
     """Small values are copied by the graph, large ones before it."""
-    path = write(
-        [node('MatMul', ['weights', 'x'], ['y'])],
-        [('x', FLOAT, [1, 5, width])],
-        [('y', FLOAT, [1, 3, width])],
-        weights=weights(1, 3, 5),
-    )
+    shapes = {'x': (1, 5, width)}, {'y': (1, 3, width)}
+    path = write('y = MatMul(weights, x)', *shapes, weights=weights(1, 3, 5))
     inputs = (f'x=tensor:x?history=5{settings}',)
     ours, reference = both(path, frames_in_flight, inputs=inputs)
     values = [
@@ -263,10 +240,9 @@ def test_a_history_equals_onnxruntime(write, both, frames_in_flight, settings, w
 @pytest.mark.parametrize('frames_in_flight', [1, 2])
 def test_held_images_and_histories_of_images_equal_onnxruntime(write, both, frames_in_flight):
     path = write(
-        [node('Sub', ['x', 'goal'], ['difference']), node('Add', ['past', 'difference'], ['y'])],
-        [(name, FLOAT, [1, 3, 32, 48]) for name in ('x', 'goal')]
-        + [('past', FLOAT, [1, 4, 3, 32, 48])],
-        [('y', FLOAT, [1, 4, 3, 32, 48])],
+        'difference = Sub(x, goal) y = Add(past, difference)',
+        {'x': (1, 3, 32, 48), 'goal': (1, 3, 32, 48), 'past': (1, 4, 3, 32, 48)},
+        {'y': (1, 4, 3, 32, 48)},
     )
     bindings = ('goal=image:goal?held=true', 'x=image:x', 'past=image:x?history=4')
     ours, reference = both(path, frames_in_flight, inputs=bindings)
@@ -313,13 +289,10 @@ def test_a_padded_input_has_one_graph_and_equals_the_unpadded_run(
 def flow(write) -> Path:
     """Return a network of two images of different sizes and channels."""
     return write(
-        [
-            node('Conv', ['left', 'wl'], ['l'], pads=[1, 1, 1, 1]),
-            node('Conv', ['right', 'wr'], ['r'], pads=[1, 1, 1, 1]),
-            node('Sub', ['l', 'r'], ['flow']),
-        ],
-        [('left', FLOAT, [1, 3, 64, 96]), ('right', FLOAT, [1, 1, 64, 96])],
-        [('flow', FLOAT, [1, 2, 64, 96])],
+        'l = Conv <pads = [1, 1, 1, 1]> (left, wl) r = Conv <pads = [1, 1, 1, 1]> (right, wr) '
+        'flow = Sub(l, r)',
+        {'left': (1, 3, 64, 96), 'right': (1, 1, 64, 96)},
+        {'flow': (1, 2, 64, 96)},
         wl=weights(2, 3, 3, 3),
         wr=weights(2, 1, 3, 3, seed=1),
     )
@@ -346,23 +319,18 @@ def test_two_images_of_any_geometry_equal_onnxruntime(flow, both, unified_memory
 @pytest.mark.parametrize(
     ('shape', 'run', 'settings'),
     [
-        ([1, 3, 3, 64, 96], [1, 3, 3, 64, 96], 'mean=0.4,0.5,0.6&std=0.2'),
-        ([3, 3, 64, 96], [3, 3, 64, 96], 'resize=stretch'),
-        (['n', 3, 64, 96], [3, 3, 64, 96], 'antialias=true'),
-        (['batch', 'n', 3, 64, 'w'], [1, 3, 3, 64, 96], 'channel_order=bgr&input_size=64,96'),
-        ([1, 3, 64, 96, 3], [1, 3, 64, 96, 3], 'pad_value=0'),
+        ((1, 3, 3, 64, 96), [1, 3, 3, 64, 96], 'mean=0.4,0.5,0.6&std=0.2'),
+        ((3, 3, 64, 96), [3, 3, 64, 96], 'resize=stretch'),
+        (('n', 3, 64, 96), [3, 3, 64, 96], 'antialias=true'),
+        (('batch', 'n', 3, 64, 'w'), [1, 3, 3, 64, 96], 'channel_order=bgr&input_size=64,96'),
+        ((1, 3, 64, 96, 3), [1, 3, 64, 96, 3], 'pad_value=0'),
     ],
 )
 def test_a_stack_of_images_equals_onnxruntime(
     write, both, frames_in_flight, unified_memory, shape, run, settings
 ):
-    path = write(
-        [node('Mul', ['x', 'x'], ['y'])],
-        [('x', FLOAT, shape)],
-        [('y', FLOAT, shape)],
-    )
     ours, reference = both(
-        path,
+        write('y = Mul(x, x)', {'x': shape}, {'y': shape}),
         frames_in_flight,
         inputs=[f'x=images:front,left,right?{settings}'],
         unified_memory=unified_memory,
@@ -387,9 +355,9 @@ def test_a_stack_of_images_equals_onnxruntime(
 @pytest.mark.parametrize('encoding', ['16UC1', '32FC1', 'mono16'])
 def test_color_and_depth_equal_onnxruntime(write, both, encoding):
     path = write(
-        [node('Conv', ['x', 'w'], ['y'], pads=[1, 1, 1, 1])],
-        [('x', FLOAT, [1, 4, 64, 96])],
-        [('y', FLOAT, [1, 2, 64, 96])],
+        'y = Conv <pads = [1, 1, 1, 1]> (x, w)',
+        {'x': (1, 4, 64, 96)},
+        {'y': (1, 2, 64, 96)},
         w=weights(2, 4, 3, 3),
     )
     ours, reference = both(path, inputs=('x=image:color,depth?mean=0,0,0,2&std=1,1,1,3',))
@@ -404,12 +372,8 @@ def test_color_and_depth_equal_onnxruntime(write, both, encoding):
 def test_large_tensors_in_flight_do_not_disturb_each_other(
     write, both, frames_in_flight, is_registered
 ):
-    shape = [1, 3, 640, 640]
-    path = write(
-        [node('Sub', ['a', 'b'], ['d']), node('Mul', ['d', 'd'], ['y'])],
-        [('a', FLOAT, shape), ('b', FLOAT, shape)],
-        [('y', FLOAT, shape)],
-    )
+    shape = (1, 3, 640, 640)
+    path = write('d = Sub(a, b) y = Mul(d, d)', {'a': shape, 'b': shape}, {'y': shape})
     ours, reference = both(path, frames_in_flight, inputs=('*=tensor:tensors',))
     rng = np.random.default_rng(0)
     values = [{name: rng.normal(size=shape).astype(np.float32) for name in 'ab'} for _ in range(6)]
@@ -425,17 +389,13 @@ def test_large_tensors_in_flight_do_not_disturb_each_other(
 
 def test_integers_bools_and_half_floats_are_converted(write, both):
     path = write(
-        [
-            node('Cast', ['i'], ['fi'], to=FLOAT),
-            node('Cast', ['h'], ['fh'], to=FLOAT),
-            node('Where', ['m', 'fi', 'fh'], ['y']),
-        ],
-        [
-            ('i', TensorProto.INT64, [2, 5]),
-            ('h', TensorProto.FLOAT16, [2, 5]),
-            ('m', TensorProto.BOOL, [2, 5]),
-        ],
-        [('y', FLOAT, [2, 5])],
+        'fi = Cast <to = 1> (i) fh = Cast <to = 1> (h) y = Where(m, fi, fh)',
+        {
+            'i': [TensorProto.INT64, (2, 5)],
+            'h': [TensorProto.FLOAT16, (2, 5)],
+            'm': [TensorProto.BOOL, (2, 5)],
+        },
+        {'y': (2, 5)},
     )
     ours, reference = both(path, inputs=('*=tensor:tensors',))
     rng = np.random.default_rng(0)
@@ -461,9 +421,9 @@ def test_bench_measures_a_network_of_tensors(gru, gpu, tmp_path, capsys):
 @pytest.mark.parametrize('frames_in_flight', [1, 2])
 def test_an_input_joined_from_parts_equals_onnxruntime(write, both, frames_in_flight):
     path = write(
-        [node('MatMul', ['obs', 'w'], ['y']), node('Tanh', ['y'], ['action'])],
-        [('obs', FLOAT, ['batch', 20])],
-        [('action', FLOAT, ['batch', 4])],
+        'y = MatMul(obs, w) action = Tanh(y)',
+        {'obs': ('batch', 20)},
+        {'action': ('batch', 4)},
         w=weights(20, 4),
     )
     inputs = (

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 import ctypes
 from dataclasses import replace
 import os
@@ -13,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.fake_runner import model_of_image
 from support.host_context import captured
 from trt_ros.cuda.calls import CudaError, check, live, runtime
 from trt_ros.decode.choice import choose_decoder
@@ -219,34 +217,22 @@ def test_registered_memory_is_read_where_it_lies(open_graph, on_cpu, is_shared):
         pipeline.close()
 
 
-def test_prepared_cameras_share_memory_of_largest_batch(gpu, on_cpu, small_detector):
-    network = open_tensor_runner(
-        small_detector('cameras.onnx', batch='batch'),
-        BuildOptions(precision='fp32', batch=4),
-        device=gpu.index,
-        frames_in_flight=2,
-    )
-    decoder = choose_decoder(
-        'yolov8', NetworkDescription(network.inputs, network.outputs, network.metadata, (64, 96))
-    )
-    pipeline = GpuPipeline(
-        network, model_of_image(network, Preprocess((64, 96)), decoder), batch=4
-    )
-    with closing(pipeline):
-        pipeline.warm_up()
-        assert pipeline.max_batch == 4
-        frames = [picture(), picture(200, 100, seed=1), picture(encoding='nv12', seed=2)]
-        frames += [picture(90, 90, seed=3), picture(seed=4)]
-        tensors = pipeline.memory()['device']['tensors']
-        for count in (5, 1, 3, 4, 2):
-            for got, frame in zip(pipeline.infer_all(frames[:count], ASKED), frames):
-                assert_same(got, on_cpu(frame))
-        assert pipeline.memory()['device']['tensors'] == tensors
-        for _ in range(20):  # Two batches in flight in the same tensors.
-            pending = [pipeline.submit_run(each, ASKED) for each in (frames[:4], frames[3:])]
-            found = [result for each in pending for result in each.result()]
-            for got, frame in zip(found, frames[:4] + frames[3:]):
-                assert_same(got, on_cpu(frame))
+def test_prepared_cameras_share_memory_of_largest_batch(open_graph, on_cpu, small_detector):
+    path = small_detector('cameras.onnx', batch='batch')
+    pipeline = open_graph(path, BuildOptions(precision='fp32', batch=4), batch=4)
+    assert pipeline.max_batch == 4
+    frames = [picture(), picture(200, 100, seed=1), picture(encoding='nv12', seed=2)]
+    frames += [picture(90, 90, seed=3), picture(seed=4)]
+    tensors = pipeline.memory()['device']['tensors']
+    for count in (5, 1, 3, 4, 2):
+        for got, frame in zip(pipeline.infer_all(frames[:count], ASKED), frames):
+            assert_same(got, on_cpu(frame))
+    assert pipeline.memory()['device']['tensors'] == tensors
+    for _ in range(20):  # Two batches in flight in the same tensors.
+        pending = [pipeline.submit_run(each, ASKED) for each in (frames[:4], frames[3:])]
+        found = [result for each in pending for result in each.result()]
+        for got, frame in zip(found, frames[:4] + frames[3:]):
+            assert_same(got, on_cpu(frame))
 
 
 def test_nan_and_inf_are_counted(open_graph, small_detector, caplog):

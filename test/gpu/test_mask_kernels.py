@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from support.box_cases import assert_painted, assert_same_classes, maskformer, rfdetr_seg, rounded
+from support.box_cases import (
+    all_rounded,
+    assert_painted,
+    assert_same_classes,
+    maskformer,
+    rfdetr_seg,
+    rounded,
+)
 from support.descriptions import head as open_as
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
@@ -122,12 +129,10 @@ def test_nan_is_outside_of_a_mask_and_counted(decode_on_gpu):
 @pytest.mark.parametrize('image_wh', [(1920, 1080), (160, 121), (7, 500)])
 def test_masks_of_queries_are_painted_beyond_their_boxes(image_wh, dtype, decode_on_gpu):
     head, outputs, letterbox = rfdetr_seg(0, image_wh)
-    pairs = {name: rounded(value, dtype) for name, value in outputs.items()}
+    bits, wide = all_rounded(outputs, dtype)
     for asked in (Thresholds(0.5), Thresholds(0.9), Thresholds(0.3, max_detections=40)):
-        got, counts = decode_on_gpu(
-            head, {name: bits for name, (bits, _) in pairs.items()}, letterbox, asked
-        )
-        want = head({name: wide for name, (_, wide) in pairs.items()}, letterbox, asked)
+        got, counts = decode_on_gpu(head, bits, letterbox, asked)
+        want = head(wide, letterbox, asked)
         assert counts[2] > 0  # In the mask of the best query.
         # 9e-5 of the pixels of 1080p differ; rounding of places in planes is the likely cause.
         assert_painted(got, want, scores=1e-5, share=2e-4)
@@ -139,7 +144,7 @@ def test_masks_of_queries_are_painted_beyond_their_boxes(image_wh, dtype, decode
 def test_classes_of_queries_are_those_of_numpy(classes, confidence, dtype, decode_on_gpu):
     head, outputs, letterbox = maskformer(0, (1917, 1080), classes, confidence=confidence)
     outputs['logits'][0, 3, 1], outputs['logits'][0, 4, 1] = np.nan, -np.inf
-    pairs = {name: rounded(value, dtype) for name, value in outputs.items()}
-    got, counts = decode_on_gpu(head, {name: bits for name, (bits, _) in pairs.items()}, letterbox)
+    bits, wide = all_rounded(outputs, dtype)
+    got, counts = decode_on_gpu(head, bits, letterbox)
     assert counts.tolist() == [0, 0, 2, 0]
-    assert_same_classes(got, head({name: wide for name, (_, wide) in pairs.items()}, letterbox))
+    assert_same_classes(got, head(wide, letterbox))

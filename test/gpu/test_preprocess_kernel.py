@@ -1,5 +1,6 @@
 """The preprocessing kernel equals the NumPy reference."""
 
+from collections.abc import Callable
 from itertools import product
 
 import numpy as np
@@ -33,6 +34,17 @@ def assert_equal_within_a_pixel_value(got, want, preprocess: Preprocess) -> None
     assert np.abs(got.astype(np.float64) - want.astype(np.float64)).max() <= tolerance
 
 
+@pytest.fixture
+def check(preprocess_on_gpu) -> Callable[[Frame, Preprocess], None]:
+    """Compare what the kernel makes of a frame with the reference."""
+
+    def check(frame: Frame, preprocess: Preprocess) -> None:
+        want, _ = preprocess(frame)
+        assert_equal_within_a_pixel_value(preprocess_on_gpu(frame, preprocess), want, preprocess)
+
+    return check
+
+
 @pytest.mark.parametrize('encoding', ENCODINGS)
 @pytest.mark.parametrize('resize', RESIZES)
 def test_every_encoding_resize_dtype_and_layout_equals_numpy(encoding, resize, preprocess_on_gpu):
@@ -62,49 +74,40 @@ def test_every_encoding_resize_dtype_and_layout_equals_numpy(encoding, resize, p
 @pytest.mark.parametrize('size', [(640, 480), (75, 117), (64, 64), (30, 20)])
 @pytest.mark.parametrize('crop_fraction', [1.0, 0.875, 0.3])
 @pytest.mark.parametrize('resize', ['center_crop', 'bottom_crop'])
-def test_a_crop_equals_numpy(resize, crop_fraction, size, antialias, preprocess_on_gpu):
+def test_a_crop_equals_numpy(resize, crop_fraction, size, antialias, check):
     for encoding in ('bgr8', 'nv12', 'bayer_rggb8', 'mono16'):
         frame = random_frame(encoding, *size)
         preprocess = Preprocess((64, 96), resize, crop_fraction=crop_fraction, antialias=antialias)
-        want, _ = preprocess(frame)
-        assert_equal_within_a_pixel_value(preprocess_on_gpu(frame, preprocess), want, preprocess)
+        check(frame, preprocess)
 
 
 @pytest.mark.parametrize('order', ['rgb', 'bgr'])
 @pytest.mark.parametrize('size', [(3, 3), (4, 3), (639, 481), (1921, 1081)])
-def test_odd_and_tiny_sizes_equal_numpy(size, order, preprocess_on_gpu):
+def test_odd_and_tiny_sizes_equal_numpy(size, order, check):
     for encoding in ('rgb8', 'bgra8', 'bayer_gbrg8', 'mono16'):
         frame = random_frame(encoding, *size)
         preprocess = Preprocess((65, 97), channel_order=order, pad_value=7)
-        want, _ = preprocess(frame)
-        assert_equal_within_a_pixel_value(preprocess_on_gpu(frame, preprocess), want, preprocess)
+        check(frame, preprocess)
 
 
-def test_big_endian_gray_takes_the_other_byte(preprocess_on_gpu):
+def test_big_endian_gray_takes_the_other_byte(check):
     frame = random_frame('mono16', 50, 40, big=True)
-    preprocess = Preprocess((32, 32))
-    assert_equal_within_a_pixel_value(
-        preprocess_on_gpu(frame, preprocess), preprocess(frame)[0], preprocess
-    )
+    check(frame, Preprocess((32, 32)))
 
 
 @pytest.mark.parametrize('size', [(1000, 700), (300, 70), (65, 64), (40, 1000)])
 @pytest.mark.parametrize('resize', RESIZES)
-def test_antialias_averages_what_a_pixel_covers(size, resize, preprocess_on_gpu):
+def test_antialias_averages_what_a_pixel_covers(size, resize, check):
     for encoding in ('bgr8', 'nv12', 'bayer_rggb8'):
         frame = random_frame(encoding, *size)
         preprocess = Preprocess((64, 96), resize=resize, antialias=True)
-        want, _ = preprocess(frame)
-        assert_equal_within_a_pixel_value(preprocess_on_gpu(frame, preprocess), want, preprocess)
+        check(frame, preprocess)
 
 
-def test_a_last_row_that_ends_with_its_last_pixel_is_read_no_further(preprocess_on_gpu):
+def test_a_last_row_that_ends_with_its_last_pixel_is_read_no_further(check):
     whole = random_frame('rgb8', 31, 17, pad=100)
     frame = Frame(whole.data[: whole.nbytes], 31, 17, whole.step, 'rgb8')
-    preprocess = Preprocess((32, 48))
-    assert_equal_within_a_pixel_value(
-        preprocess_on_gpu(frame, preprocess), preprocess(frame)[0], preprocess
-    )
+    check(frame, Preprocess((32, 48)))
 
 
 @pytest.mark.parametrize('lens', LENSES.values(), ids=LENSES)

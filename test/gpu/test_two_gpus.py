@@ -1,5 +1,6 @@
 """Pipelines and runners on two GPUs of one process, in one thread and in several."""
 
+from collections.abc import Callable
 import textwrap
 
 import pytest
@@ -55,9 +56,15 @@ def same(one, other):
 """
 
 
-def run(script: str, *args: str) -> None:
-    done = run_script(OPENED + textwrap.dedent(script), *args)
-    assert done.stdout.endswith('done\n')
+@pytest.fixture
+def run(small_detector, tmp_path) -> Callable[..., None]:
+    """Run code after that of OPENED; its arguments are a network, a folder and those given."""
+
+    def run(script: str, *args: object) -> None:
+        code = OPENED + textwrap.dedent(script)
+        assert run_script(code, small_detector(), tmp_path, *args).stdout.endswith('done\n')
+
+    return run
 
 
 @pytest.fixture(scope='module', autouse=True)
@@ -67,9 +74,7 @@ def two_gpus(gpu) -> None:
 
 
 @pytest.mark.parametrize('device', [0, 1])
-def test_a_node_that_is_activated_again_and_sees_new_sizes_stays_on_its_gpu(
-    device, small_detector, tmp_path
-):
+def test_a_node_that_is_activated_again_and_sees_new_sizes_stays_on_its_gpu(device, run):
     """Each activation has a thread of its own, which may get the id of the one before."""
     run(
         """
@@ -103,15 +108,13 @@ def test_a_node_that_is_activated_again_and_sees_new_sizes_stays_on_its_gpu(
         assert not live(), live()
         print('done')
     """,
-        str(small_detector()),
-        str(tmp_path),
-        str(device),
+        device,
     )
 
 
 @pytest.mark.alone
 @pytest.mark.parametrize('order', ['01', '10'])
-def test_one_thread_serves_two_gpus(order, small_detector, tmp_path):
+def test_one_thread_serves_two_gpus(order, run):
     run(
         """
         pipelines = [Pipeline.open(options(int(device))) for device in sys.argv[3]]
@@ -138,13 +141,11 @@ def test_one_thread_serves_two_gpus(order, small_detector, tmp_path):
         assert not int(check(driver().cuCtxGetCurrent(), 'ask for the current GPU'))
         print('done')
     """,
-        str(small_detector()),
-        str(tmp_path),
         order,
     )
 
 
-def test_device_auto_spreads_pipelines_that_are_opened_at_once(small_detector, tmp_path):
+def test_device_auto_spreads_pipelines_that_are_opened_at_once(run):
     run(
         """
         opened = []
@@ -169,13 +170,11 @@ def test_device_auto_spreads_pipelines_that_are_opened_at_once(small_detector, t
         assert not live(), live()
         print('done')
     """,
-        str(small_detector()),
-        str(tmp_path),
     )
 
 
 @pytest.mark.parametrize('order', ['01', '10'])
-def test_several_threads_serve_two_gpus(order, small_detector, tmp_path):
+def test_several_threads_serve_two_gpus(order, run):
     run(
         """
         pipelines = [Pipeline.open(options(int(device))) for device in sys.argv[3]]
@@ -201,14 +200,12 @@ def test_several_threads_serve_two_gpus(order, small_detector, tmp_path):
         assert not live(), live()
         print('done')
     """,
-        str(small_detector()),
-        str(tmp_path),
         order,
     )
 
 
 @pytest.mark.parametrize('order', ['01', '10'])
-def test_tensors_on_two_gpus(order, small_detector, tmp_path):
+def test_tensors_on_two_gpus(order, run):
     run(
         """
         runners = [open_network(options(int(device)), Reporter())[0] for device in sys.argv[3]]
@@ -227,7 +224,5 @@ def test_tensors_on_two_gpus(order, small_detector, tmp_path):
         assert not live(), live()
         print('done')
     """,
-        str(small_detector()),
-        str(tmp_path),
         order,
     )

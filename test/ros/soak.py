@@ -61,6 +61,7 @@ TRANSITIONS = {  # From where it is possible, to where it leads.
 }
 VIEWED = {'/image': Image, '/overlay/image': Image, '/detector/detections': Detection2DArray}
 BOND_PERIODS = (0.0, 0.05 if find_spec('bond') else 0.0)
+RATES_HZ = (0.0, 5.0, 30.0, 1000.0)
 LEAST_EPOCHS = 9
 KIB_A_LOAD = 105  # What stays of each node that goes, also of a bare one of rclpy 7.1.
 #: How much more may be held at the end of a run than after its first third. Freed memory stays
@@ -242,48 +243,34 @@ class Soak:
 
     def set_parameter(self) -> None:
         draw = self.draw
-        name, values, is_allowed = draw.choice(
-            [
-                ('detector', {'score_threshold': draw.random()}, True),
-                (
-                    'detector',
-                    {'iou_threshold': draw.random(), 'max_detections': draw.randint(1, 1000)},
-                    True,
-                ),
-                ('detector', {'class_id_format': draw.choice(['name', 'index'])}, True),
-                ('detector', {'lazy': draw.random() < 0.5}, True),
-                ('detector', {'max_rate_hz': draw.choice([0.0, 5.0, 30.0, 1000.0])}, True),
-                ('overlay', {'max_rate_hz': draw.choice([0.0, 5.0, 30.0, 1000.0])}, True),
-                ('camera', {'bad_share': draw.choice([0.0, 0.1, 0.5])}, True),
-                ('detector', {'score_threshold': 7.0}, False),
-                ('detector', {'max_detections': 0, 'lazy': True}, False),
-                ('overlay', {'max_rate_hz': -1.0}, False),
-                (
-                    'detector',
-                    {'qos_reliability': draw.choice(['auto', 'reliable', 'best_effort'])},
-                    self.states['detector'] == 'unconfigured',
-                ),
-                (
-                    'detector',
-                    {'frames_in_flight': draw.randint(1, 2)},
-                    self.states['detector'] == 'unconfigured',
-                ),
-                (
-                    'detector',
-                    {'bond_period': draw.choice(BOND_PERIODS)},
-                    self.states['detector'] == 'unconfigured',
-                ),
-                (
-                    'overlay',
-                    {'queue_size': draw.randint(1, 50)},
-                    self.states['overlay'] == 'unconfigured',
-                ),
-                (
-                    'overlay',
-                    {'qos_depth': draw.randint(1, 10)},
-                    self.states['overlay'] == 'unconfigured',
-                ),
-            ]
+        always = [
+            ('detector', {'score_threshold': draw.random()}),
+            (
+                'detector',
+                {'iou_threshold': draw.random(), 'max_detections': draw.randint(1, 1000)},
+            ),
+            ('detector', {'class_id_format': draw.choice(['name', 'index'])}),
+            ('detector', {'lazy': draw.random() < 0.5}),
+            ('detector', {'max_rate_hz': draw.choice(RATES_HZ)}),
+            ('overlay', {'max_rate_hz': draw.choice(RATES_HZ)}),
+            ('camera', {'bad_share': draw.choice([0.0, 0.1, 0.5])}),
+        ]
+        never = [
+            ('detector', {'score_threshold': 7.0}),
+            ('detector', {'max_detections': 0, 'lazy': True}),
+            ('overlay', {'max_rate_hz': -1.0}),
+        ]
+        unconfigured = [
+            ('detector', {'qos_reliability': draw.choice(['auto', 'reliable', 'best_effort'])}),
+            ('detector', {'frames_in_flight': draw.randint(1, 2)}),
+            ('detector', {'bond_period': draw.choice(BOND_PERIODS)}),
+            ('overlay', {'queue_size': draw.randint(1, 50)}),
+            ('overlay', {'qos_depth': draw.randint(1, 10)}),
+        ]
+        drawn = draw.choice(always + never + unconfigured)
+        name, values = drawn
+        is_allowed = drawn in always or (
+            drawn in unconfigured and self.states[name] == 'unconfigured'
         )
         node = self.nodes[name]
         # A parameter may always be set to the value that it has.
@@ -430,12 +417,8 @@ def running(folder: Path) -> Iterator[tuple[Peer, NodeProcess]]:
                 peer,
                 CONTAINER,
                 [
-                    str(here / 'soak_nodes.py'),
-                    '--ros-args',
-                    '-r',
-                    f'__node:={CONTAINER}',
-                    '-p',
-                    'allow_modules:=true',
+                    *(str(here / 'soak_nodes.py'), '--ros-args', '-r', f'__node:={CONTAINER}'),
+                    *('-p', 'allow_modules:=true'),
                 ],
                 {
                     **os.environ,

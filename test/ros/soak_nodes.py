@@ -163,19 +163,11 @@ def short_timing_windows() -> Any:
 
 class _Mallinfo2(ctypes.Structure):
     _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in (
-            'arena',
-            'ordblks',
-            'smblks',
-            'hblks',
-            'hblkhd',
-            'usmblks',
-            'fsmblks',
-            'uordblks',
-            'fordblks',
-            'keepcost',
-        )
+        ('others', ctypes.c_size_t * 4),
+        ('hblkhd', ctypes.c_size_t),
+        ('more', ctypes.c_size_t * 2),
+        ('uordblks', ctypes.c_size_t),
+        ('rest', ctypes.c_size_t * 2),
     ]
 
 

@@ -12,6 +12,7 @@ from sensor_msgs.msg import CameraInfo
 from vision_msgs.msg import Detection2DArray
 
 from support.ros_messages import as_image, detection, stamped, tensor_list, values_of
+from support.ros_nodes import own_topics
 
 FAKE_DETECTOR = Path(__file__).parents[1] / 'support/nodes/fake_detector.py'
 LATE = 8  # By how many messages the first topic is ahead of the others.
@@ -82,7 +83,7 @@ def test_a_node_deactivated_under_load_has_counted_each_message(
     node = start_node(
         name,
         FAKE_DETECTOR if kind == 'detector' else f'trt_ros.nodes.{kind}',
-        *(part for topic in messages[kind] for part in ('-r', f'{topic}:=/{name}/{topic}')),
+        *own_topics(name, *messages[kind]),
         autostart=True,
         **parameters,
     )

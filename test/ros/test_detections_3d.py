@@ -13,10 +13,12 @@ from vision_msgs.msg import Detection2DArray, Detection3DArray
 
 from support.rgbd_scenes import CAMERA, Solid, render, yaw
 from support.ros_messages import as_image, camera_info, detection, stamped, values_of
+from support.ros_nodes import own_topics
 from trt_ros.nodes.detections_3d import MAX_OBJECTS
 from trt_ros.vision.depth_points import Intrinsics
 
 NAME = 'trt_ros.nodes.detections_3d'
+TOPICS = ('detections', 'depth_image', 'depth_info', 'camera_info', 'instances')
 SOLIDS = [
     Solid((0.1, -0.2, 3.0), (0.5, 0.6, 0.4), yaw(0)),
     Solid((-0.8, 0.2, 2.0), (0.3, 0.3, 0.3), yaw(0)),
@@ -110,19 +112,11 @@ def centers_of(message):
     ]
 
 
-def own_topics(name):
-    return [
-        part
-        for topic in ('detections', 'depth_image', 'depth_info', 'camera_info', 'instances')
-        for part in ('-r', f'{topic}:=/{name}/{topic}')
-    ]
-
-
 @pytest.fixture(scope='module')
 def locating(start_node):
     def start(name, program=NAME, *, info=CAMERA, source=None, **parameters):
         node = start_node(
-            name, program, *own_topics(name), qos_reliability='reliable', **parameters
+            name, program, *own_topics(name, *TOPICS), qos_reliability='reliable', **parameters
         )
         return Locating(node, info=info, source=source)
 

@@ -21,6 +21,7 @@ from vision_msgs.msg import (
 )
 
 from support.ros_messages import as_image, detection, values_of
+from support.ros_nodes import own_topics
 from trt_ros.errors import ParameterError
 from trt_ros.media import write_picture
 from trt_ros.ros.camera_info import load_calibration
@@ -67,8 +68,7 @@ def pictures_node(start_node, folder):
     node = start_node(
         'pictures',
         'trt_ros.nodes.image_source',
-        '-r',
-        'image:=/front/image_raw',
+        *('-r', 'image:=/front/image_raw'),
         autostart=False,
         source=str(folder),
         rate_hz=50.0,
@@ -119,16 +119,13 @@ def test_a_video_loops_and_another_size_is_uncalibrated(start_node, tmp_path, fo
     node = start_node(
         'video',
         'trt_ros.nodes.image_source',
-        '-r',
-        'image:=/video',
-        '-r',
-        'camera_info:=/video_info',
+        *own_topics('video', 'image', 'camera_info'),
         source=str(video),
         rate_hz=0.0,
         calibration_path=str(folder / 'calibration.yaml'),
     )
-    images = node.peer.inbox(Image, '/video')
-    info = node.peer.inbox(CameraInfo, '/video_info').wait_for()
+    images = node.peer.inbox(Image, '/video/image')
+    info = node.peer.inbox(CameraInfo, '/video/camera_info').wait_for()
     node.peer.wait_until(lambda: len(images.messages) >= 5, 'the video to begin again')
     levels = [round(np.mean(image.data) / 150) for image in images.messages[:5]]
     assert levels in ([0, 1, 0, 1, 0], [1, 0, 1, 0, 1])
@@ -147,10 +144,7 @@ def test_a_topic_of_a_recording_is_published_at_its_own_rate(start_node, tmp_pat
     node = start_node(
         'recording',
         'trt_ros.nodes.image_source',
-        '-r',
-        'image:=/recorded',
-        '-r',
-        'camera_info:=/recorded_info',
+        *own_topics('recorded', 'image', 'camera_info'),
         autostart=False,
         source=str(path),
         rate_hz=0.0,
@@ -160,7 +154,7 @@ def test_a_topic_of_a_recording_is_published_at_its_own_rate(start_node, tmp_pat
     node.wait_for_log('has several image topics: /front/image_raw, /back/compressed.')
     assert node.set(source=f'{path}#/front/image_raw') == ''
     assert node.change('configure')
-    images = node.peer.inbox(Image, '/recorded')
+    images = node.peer.inbox(Image, '/recorded/image')
     assert node.change('activate')
     node.wait_for_log('Published all pictures.')
     node.peer.wait_until(lambda: len(images.messages) == 4, 'four images')
@@ -194,8 +188,7 @@ def test_a_picture_of_too_many_pixels_is_dropped(start_node, tmp_path):
     node = start_node(
         'limited',
         'trt_ros.nodes.image_source',
-        '-r',
-        'image:=/limited/image',
+        *own_topics('limited', 'image'),
         source=str(tmp_path),
         max_image_pixels=31,
     )

@@ -6,7 +6,6 @@ import pytest
 pytest.importorskip('tritonclient.grpc')
 
 from diagnostic_msgs.msg import DiagnosticStatus
-from onnx import helper
 from std_msgs.msg import Float32MultiArray
 
 from support.kserve_server import ServerProcess
@@ -26,34 +25,20 @@ def server(tmp_path_factory):
         'box': np.array([32, 32, 32, 32], np.float32).reshape(1, 4, 1),
         'column': np.array([1, 3, 1]),
         'others': np.zeros((1, 7, 83), np.float32),
-        'half': np.array(0.5, np.float32),
     }
-    networks = {
-        'means': (
-            [
-                helper.make_node('GlobalAveragePool', ['images'], ['pooled']),
-                helper.make_node('Reshape', ['pooled', 'column'], ['scores']),
-                helper.make_node('Concat', ['box', 'scores'], ['first'], axis=1),
-                helper.make_node('Concat', ['first', 'others'], ['output0'], axis=2),
-            ],
-            ('images', (1, 3, 64, 64)),
-            ('output0', (1, 7, 84)),
-        ),
-        'half': (
-            [helper.make_node('Mul', ['joints', 'half'], ['halves'])],
-            ('joints', (4,)),
-            ('halves', (4,)),
-        ),
-    }
-    for name, (nodes, *tensors) in networks.items():
-        used = {each for node in nodes for each in node.input} & constants.keys()
-        save_network(
-            folder / f'{name}.onnx',
-            nodes,
-            *(dict([tensor]) for tensor in tensors),
-            constants={each: constants[each] for each in used},
-            metadata={'names': "{0: 'red', 1: 'green', 2: 'blue'}"},
-        )
+    save_network(
+        folder / 'means.onnx',
+        'pooled = GlobalAveragePool(images) scores = Reshape(pooled, column) '
+        'first = Concat <axis = 1> (box, scores) output0 = Concat <axis = 2> (first, others)',
+        {'images': (1, 3, 64, 64)},
+        {'output0': (1, 7, 84)},
+        constants=constants,
+        metadata={'names': "{0: 'red', 1: 'green', 2: 'blue'}"},
+    )
+    half = {'half': np.array(0.5, np.float32)}
+    tensors = {'joints': (4,)}, {'halves': (4,)}
+    save_network(folder / 'half.onnx', 'halves = Mul(joints, half)', *tensors, constants=half)
+    for name in ('means', 'half'):
         output = ['--output', str(folder / 'repository')]
         assert main(['triton', str(folder / f'{name}.onnx'), *output]) == 0
     with ServerProcess(folder / 'repository') as process:

@@ -77,18 +77,17 @@ def test_a_policy_walks_a_robot_through_topics(go1):
 def flood(start_active, start_node, backend, tmp_path):
     """Start a camera and a detector that keeps the device of the network busy."""
     import cv2
-    from onnx import helper
 
     size, boxes, layer_count = 640, 100, 60  # Some milliseconds on a large GPU.
-    layers = [('images', 'first'), *((f'x{number}', 'w') for number in range(layer_count))]
-    nodes = [
-        helper.make_node('Conv', each, [f'x{number}'], pads=[1] * 4)
-        for number, each in enumerate(layers)
-    ]
-    nodes.append(
-        helper.make_node('ReduceMean', [f'x{layer_count}'], ['mean'], axes=[1, 2, 3], keepdims=0)
+    layers = ' '.join(
+        f'x{number + 1} = Conv <pads = [1, 1, 1, 1]> (x{number}, w)'
+        for number in range(layer_count)
     )
-    nodes.append(helper.make_node('Mul', ['mean', 'zeros'], ['output0']))
+    nodes = (
+        f'x0 = Conv <pads = [1, 1, 1, 1]> (images, first) {layers} '
+        f'mean = ReduceMean <axes = [1, 2, 3], keepdims = 0> (x{layer_count}) '
+        'output0 = Mul(mean, zeros)'
+    )
     path = save_network(
         tmp_path / 'flood.onnx',
         nodes,

@@ -4,7 +4,6 @@ from pathlib import Path
 
 from diagnostic_msgs.msg import DiagnosticStatus
 import numpy as np
-from onnx import helper
 import pytest
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import JointState
@@ -13,6 +12,7 @@ from std_srvs.srv import SetBool
 
 from support.bundles import write_bundle
 from support.ros_messages import diagnostics, follow_clock, stamped
+from support.ros_nodes import own_topics
 from support.save_network import save_network
 
 HORIZON = 5
@@ -24,45 +24,34 @@ def models(tmp_path_factory):
     """Return the paths of policies whose action is the position of two joints."""
     folder = tmp_path_factory.mktemp('models')
     inputs, outputs = {'q': (1, 2)}, {'action': (1, 2)}
+    kinds = {'q': 'state/joint/position', 'action': 'target/joint/position', 'kp': 'kp'}
+    names = {'element_names': [['a', 'b']]}
     mirror = {
-        'nodes': [helper.make_node('Identity', ['q'], ['action'])],
+        'nodes': 'action = Identity(q) kp = Identity(gains)',
         'inputs': inputs,
         'outputs': {**outputs, 'kp': (1, 2)},
         'constants': {'gains': np.ones((1, 2), np.float32)},
+        'ports': {name: {'kind': kind, **names} for name, kind in kinds.items()},
     }
-    mirror['nodes'].append(helper.make_node('Identity', ['gains'], ['kp']))
-    names = {'element_names': [['a', 'b']]}
-    mirror['ports'] = {
-        'q': {'kind': 'state/joint/position', **names},
-        'action': {'kind': 'target/joint/position', **names},
-        'kp': {'kind': 'kp', **names},
-    }
-    size = 1024
-    wide = [('q', 'first'), *((f'x{i}', 'w') for i in range(12)), ('x12', 'last')]
-    outs = [*(f'x{i}' for i in range(13)), 'action']
+    size, layers = 1024, ' '.join(f'x{i + 1} = MatMul(x{i}, w)' for i in range(12))
     return {
-        'mirror': save_network(
-            folder / 'mirror.onnx',
-            [helper.make_node('Identity', ['q'], ['action'])],
-            inputs,
-            outputs,
-        ),
+        'mirror': save_network(folder / 'mirror.onnx', 'action = Identity(q)', inputs, outputs),
         'chunks': save_network(
             folder / 'chunks.onnx',
-            [helper.make_node('Add', ['q', 'plan'], ['action'])],
+            'action = Add(q, plan)',
             inputs,
             {'action': (1, HORIZON, 2)},
             constants={'plan': np.arange(2 * HORIZON, dtype=np.float32).reshape(1, HORIZON, 2)},
         ),
         'pair': save_network(
             folder / 'pair.onnx',
-            [helper.make_node('Max', ['q', 'other'], ['action'])],
+            'action = Max(q, other)',
             {'q': (1, 2), 'other': (1, 2)},
             outputs,
         ),
         'slow': save_network(
             folder / 'slow.onnx',
-            [helper.make_node('MatMul', each, [out]) for each, out in zip(wide, outs)],
+            f'x0 = MatMul(q, first) {layers} action = MatMul(x12, last)',
             inputs,
             outputs,
             constants={
@@ -157,7 +146,7 @@ def start(start_node, peer, models):
         node = start_node(
             name,
             program,
-            *('-r', f'joint_states:=/{name}/joint_states', '-r', f'estop:=/{name}/estop'),
+            *own_topics(name, 'joint_states', 'estop'),
             autostart=True,
             output='multi_array',
             model_path=models[model],

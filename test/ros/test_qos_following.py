@@ -8,25 +8,17 @@ import numpy as np
 import pytest
 import rclpy
 from rclpy.executors import SingleThreadedExecutor
-from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CompressedImage, Image
 from vision_msgs.msg import Detection2DArray
 
+from support.dds import QOS
 from support.extent import IS_EXHAUSTIVE
 from support.nodes.fake_detector import open_pipeline
 from support.ros_messages import as_image, picture
+from support.ros_nodes import own_topics
 from support.waiting import wait_until
 from trt_ros.nodes.detector import DetectorNode
 from trt_ros.ros.dds.transport import usable_rcl
-
-QOS = {
-    name.lower(): QoSProfile(depth=100, reliability=ReliabilityPolicy[name])
-    for name in ('RELIABLE', 'BEST_EFFORT')
-}
-
-
-def as_peer_publishes(peer, reliability, topic, kind=Image):
-    return peer.publisher(kind, topic, QOS[reliability])
 
 
 def asked_for(peer, topic):
@@ -37,14 +29,8 @@ def asked_for(peer, topic):
 
 
 def start(fake_detector, name, *args, **parameters):
-    node = fake_detector(
-        name,
-        '-r',
-        f'image:=/{name}',
-        *args,
-        autostart=True,
-        **{'qos_reliability': 'auto', **parameters},
-    )
+    given = {'qos_reliability': 'auto', **parameters}
+    node = fake_detector(name, '-r', f'image:=/{name}', *args, autostart=True, **given)
     node.wait_for_log('Started: active.')
     return node
 
@@ -92,10 +78,10 @@ def test_reliability_follows_changing_publishers(
                 'detections',
             )
 
-    strong = as_peer_publishes(peer, 'reliable', topic, kind)
+    strong = peer.publisher(kind, topic, QOS['reliable'])
     settles_on('reliable', [strong])
     node.wait_for_log(f'{topic}: changed reliability to reliable (1 publisher, reliable).')
-    weak = as_peer_publishes(peer, 'best_effort', topic, kind)
+    weak = peer.publisher(kind, topic, QOS['best_effort'])
     settles_on('best_effort', [strong, weak])
     node.wait_for_log(
         f'{topic}: changed reliability to best_effort (2 publishers, 1 not reliable).'
@@ -104,7 +90,7 @@ def test_reliability_follows_changing_publishers(
     settles_on('reliable', [strong])
     peer.run_on_executor(lambda: peer.node.destroy_publisher(strong))
     peer.wait_until(lambda: not peer.node.get_publishers_info_by_topic(topic), 'the end')
-    strong = as_peer_publishes(peer, 'reliable', topic, kind)
+    strong = peer.publisher(kind, topic, QOS['reliable'])
     settles_on('reliable', [strong])
     assert node.log.count('changed reliability to') == 3
     assert 'receives no images' not in node.log
@@ -118,8 +104,8 @@ def test_reliability_follows_each_camera(fake_detector, peer):
     )
     node.wait_for_log('Started: active.')
     publishers = [
-        as_peer_publishes(peer, 'reliable', '/left'),
-        as_peer_publishes(peer, 'best_effort', '/right'),
+        peer.publisher(Image, '/left', QOS['reliable']),
+        peer.publisher(Image, '/right', QOS['best_effort']),
     ]
     peer.wait_until(
         lambda: (
@@ -137,7 +123,7 @@ def test_lost_images_are_reported_with_remedy(fake_detector, peer):
     if not usable_rcl(peer.node).counts_messages:
         pytest.skip('this middleware does not number messages')
     node = start(fake_detector, 'starved', qos_reliability='best_effort', qos_depth=1)
-    publisher = as_peer_publishes(peer, 'reliable', '/starved')
+    publisher = peer.publisher(Image, '/starved', QOS['reliable'])
     peer.wait_until(publisher.get_subscription_count, 'the detector to subscribe')
     diagnostics = peer.inbox(DiagnosticArray, '/diagnostics')
     image = as_image(picture(), 'rgb8')
@@ -177,15 +163,8 @@ class LocalDetector:
             context=self.context,
             domain_id=domain_id,
             args=[
-                '--ros-args',
-                '-r',
-                '__node:=starting',
-                '-r',
-                'image:=/shared/image',
-                '-p',
-                'autostart:=true',
-                '-p',
-                'qos_depth:=50',
+                *('--ros-args', '-r', '__node:=starting', *own_topics('shared', 'image')),
+                *('-p', 'autostart:=true', '-p', 'qos_depth:=50'),
             ],
         )
         self.node = DetectorNode(
@@ -227,8 +206,7 @@ def test_every_start_becomes_reliable_and_receives_every_image(start_node, domai
     source = start_node(
         'source',
         'trt_ros.nodes.image_source',
-        '-r',
-        'image:=/shared/image',
+        *own_topics('shared', 'image'),
         source=str(tmp_path),
         rate_hz=20.0,
         qos_depth=50,

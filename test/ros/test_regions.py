@@ -14,6 +14,7 @@ from vision_msgs.msg import Detection2DArray
 from support.backends import ON_CPU
 from support.bundles import write_cascade
 from support.ros_messages import as_image, detection, diagnostics
+from support.ros_nodes import own_topics
 from support.save_network import save_network
 from trt_ros.demo import MODEL
 from trt_ros.ros.regions import choose_objects
@@ -167,8 +168,7 @@ class Cascade:
 @pytest.fixture
 def start(start_active, peer, backend):
     def start(kind, name, model, **parameters):
-        topics = [f'{each}:=/{name}_camera/{each}' for each in ('image', 'detections')]
-        remaps = [part for each in topics for part in ('-r', each)]
+        remaps = own_topics(f'{name}_camera', 'image', 'detections')
         given = {'backend': backend, 'regions': True, **parameters}
         return Cascade(start_active(name, kind, model, *remaps, **given), peer, name)
 
@@ -357,10 +357,7 @@ def test_the_tracker_finds_an_object_again_by_its_row(start, start_node, peer, m
     tracker = start_node(
         'color_tracker',
         'trt_ros.nodes.tracker',
-        '-r',
-        'detections:=/colors/detections',
-        '-r',
-        'tensors:=/colors/tensors',
+        *own_topics('colors', 'detections', 'tensors'),
         use_appearance=True,
         track_buffer=5.0,
     )

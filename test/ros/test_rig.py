@@ -26,6 +26,7 @@ from vision_msgs.msg import Detection2DArray, Detection3DArray
 
 from support.rig_scenes import CAMERA, WALKERS, detect, look, pose, turn
 from support.ros_messages import as_image, camera_info, detection, stamped
+from support.ros_nodes import own_topics
 from trt_ros.nodes.rig import RigTracks
 from trt_ros.ros.messages import detection_3d
 from trt_ros.tracking.options import TrackOptions
@@ -66,13 +67,11 @@ class Rig:
     def __init__(self, start_node, program):
         nodes = []
         for camera in range(2):
-            topics = ('detections', 'depth_image', 'depth_info')
-            remaps = [f'{each}:=/rig_{camera}/{each}' for each in topics]
             nodes.append(
                 start_node(
                     f'rig_{camera}',
                     program,
-                    *(part for each in remaps for part in ('-r', each)),
+                    *own_topics(f'rig_{camera}', 'detections', 'depth_image', 'depth_info'),
                     target_frame='odom',
                     qos_reliability='reliable',
                 )

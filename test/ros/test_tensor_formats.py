@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 import numpy as np
 import pytest
-from rclpy.serialization import deserialize_message, serialize_message
+from rclpy.serialization import deserialize_message
 from std_msgs import msg as std_msgs
 
-from support.properties import repeatable
+from support.properties import repeatable, texts
+from support.ros_messages import serialized
 from trt_ros.errors import BadFrameError
 from trt_ros.ros.dds.cdr_multiarray import (
     MULTI_ARRAYS,
@@ -21,8 +22,6 @@ from trt_ros.ros.dds.cdr_multiarray import (
 )
 from trt_ros.ros.dds.cdr_tensors import read_dlpack_list, write_dlpack_list
 
-names = st.text(st.characters(exclude_characters='\0', exclude_categories=['Cs']), max_size=9)
-
 
 @st.composite
 def arrays(draw):
@@ -31,10 +30,6 @@ def arrays(draw):
     no_nan = {'allow_nan': False} if dtype[0] == 'f' else None
     array = draw(hnp.arrays(dtype, shape, elements=no_nan))
     return draw(st.sampled_from([array, array.T, array.astype(array.dtype.newbyteorder('>'))]))
-
-
-def serialized(message):
-    return np.frombuffer(serialize_message(message), np.uint8)
 
 
 # Multi-arrays.
@@ -167,7 +162,7 @@ def test_the_encoder_of_these_tests_equals_rclpy():
 
 
 @repeatable
-@given(st.dictionaries(names, arrays(), max_size=4), names)
+@given(st.dictionaries(texts, arrays(), max_size=4), texts)
 def test_tensors_for_isaac_5_are_written_as_defined_and_read_as_they_were(tensors, frame_id):
     written = write_dlpack_list(tensors, (-5, 7), frame_id)
     codes = {'i': 0, 'u': 1, 'f': 2, 'b': 6}

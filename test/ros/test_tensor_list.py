@@ -11,14 +11,14 @@ import pytest
 pytest.importorskip('isaac_ros_tensor_list_interfaces')
 
 from isaac_ros_tensor_list_interfaces.msg import Tensor, TensorList, TensorShape
-from rclpy.serialization import deserialize_message, serialize_message
+from rclpy.serialization import deserialize_message
 
-from support.properties import repeatable
+from support.properties import repeatable, texts
+from support.ros_messages import serialized
 from trt_ros.errors import BadFrameError
 from trt_ros.ros.dds.cdr_tensors import read_tensor_list, write_tensor_list
 
 CODES = {1: 'i1', 2: 'u1', 3: 'i2', 4: 'u2', 5: 'i4', 6: 'u4', 7: 'i8', 8: 'u8', 9: 'f4', 10: 'f8'}
-names = st.text(st.characters(exclude_characters='\0', exclude_categories=['Cs']), max_size=9)
 
 
 @st.composite
@@ -27,10 +27,6 @@ def arrays(draw):
     shape = draw(hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4))
     no_nan = {'allow_nan': False} if dtype[0] == 'f' else None
     return draw(hnp.arrays(dtype, shape, elements=no_nan))
-
-
-def serialized(message):
-    return np.frombuffer(serialize_message(message), np.uint8)
 
 
 def tensor(name='x', dims=(2, 3), rank=None, data_type=9, strides=(12, 4), nbytes=24):
@@ -71,7 +67,7 @@ def test_strides_are_row_major_bytes(array, strides):
 
 
 @repeatable
-@given(st.dictionaries(names, arrays(), max_size=4), names)
+@given(st.dictionaries(texts, arrays(), max_size=4), texts)
 def test_tensors_are_written_so_that_rclpy_reads_them_and_read_as_they_were(tensors, frame_id):
     written = write_tensor_list(tensors, (-5, 7), frame_id)
     message = deserialize_message(written.tobytes(), TensorList)

@@ -10,6 +10,7 @@ from isaac_ros_tensor_list_interfaces.msg import TensorList
 from vision_msgs.msg import Detection2DArray
 
 from support.ros_messages import detection, stamped, tensor_list, wait_for_values
+from support.ros_nodes import own_topics
 
 RED, BLUE = (1.0, 0.1, 0.0), (0.0, 0.1, 1.0)
 
@@ -52,11 +53,10 @@ class Tracker:
 @pytest.fixture(scope='module')
 def start_tracker(start_node):
     def start(name, **parameters):
-        topics = [('-r', f'{topic}:=/{name}/{topic}') for topic in ('detections', 'tensors')]
         return start_node(
             name,
             'trt_ros.nodes.tracker',
-            *(part for each in topics for part in each),
+            *own_topics(name, 'detections', 'tensors'),
             use_appearance=True,
             track_buffer=10.0,
             **parameters,

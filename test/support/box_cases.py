@@ -1,6 +1,7 @@
 """Random outputs of every family of boxes that the kernels decode, with their NumPy heads."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ BOX_SMALL = Letterbox.fit((960, 540), (320, 320), 'letterbox')
 #: An input that is no multiple of the largest stride.
 BOX_WIDE = Letterbox.fit((1280, 720), (208, 336), 'letterbox')
 BOX_RAW = Letterbox.fit((1280, 720), (192, 320), 'letterbox')
+BOX_POSE = Letterbox.fit((300, 333), (256, 192), 'letterbox')
 YOLOV8 = open_as('yolov8', 'head (1, ?, ?)')
 
 Case = tuple[Any, dict[str, np.ndarray], Letterbox]
@@ -22,7 +24,11 @@ Case = tuple[Any, dict[str, np.ndarray], Letterbox]
 def case(
     family: str, outputs: dict[str, np.ndarray], letterbox: Letterbox = BOX, **how: Any
 ) -> Case:
-    """Return the head of a family for outputs, and these."""
+    """Return the head of a family for outputs, float64 rounded to float32, and these."""
+    outputs = {
+        name: np.ascontiguousarray(value, np.float32 if value.dtype == np.float64 else None)
+        for name, value in outputs.items()
+    }
     return open_as(family, outputs, hw=letterbox.input_hw, **how), outputs, letterbox
 
 
@@ -71,10 +77,8 @@ def finished(*, seed=0, count=300) -> np.ndarray:
 def queries(classes, *, seed=0, count=300) -> tuple[np.ndarray, np.ndarray]:
     """Logits (Q, C) and boxes (Q, 4) cx, cy, w, h, 0 to 1."""
     rng = np.random.default_rng(seed)
-    return (
-        rng.normal(-3, 2, (count, classes)).astype(np.float32),
-        rng.uniform(0.02, 0.9, (count, 4)).astype(np.float32),
-    )
+    found = rng.normal(-3, 2, (count, classes)), rng.uniform(0.02, 0.9, (count, 4))
+    return found[0].astype(np.float32), found[1].astype(np.float32)
 
 
 def of_queries(classes: int, seed: int) -> dict[str, np.ndarray]:
@@ -90,7 +94,7 @@ def boxes_and_scores(count=2000, classes=6, *, seed=0, scale=640) -> dict[str, n
     raw = yolov8_head(count, classes, seed=seed, dense=0.3).T
     center, half = raw[:, :2], raw[:, 2:4] / 2
     xyxy = np.hstack([center - half, center + half]) * scale / 640
-    return {'boxes': xyxy[None], 'scores': np.ascontiguousarray(raw[None, :, 4:])}
+    return {'boxes': xyxy[None], 'scores': raw[None, :, 4:]}
 
 
 def assert_same(got, want, *, pixels=1e-2, scores=1e-6) -> None:
@@ -148,40 +152,43 @@ def rounded(values: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray]:
     return bits, (bits.astype(np.uint32) << 16).view(np.float32)
 
 
+def all_rounded(
+    outputs: Mapping[str, np.ndarray], dtype: str
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Round the float32 outputs; see `rounded`."""
+    pairs = {
+        name: rounded(value, dtype) if value.dtype == np.float32 else (value, value)
+        for name, value in outputs.items()
+    }
+    first, second = ({name: pair[part] for name, pair in pairs.items()} for part in (0, 1))
+    return first, second
+
+
 def scores_by_class(outputs):
-    return outputs | {'scores': np.ascontiguousarray(outputs['scores'].transpose(0, 2, 1))}
+    return outputs | {'scores': outputs['scores'].transpose(0, 2, 1)}
 
 
 def labeled(seed, dtype):
     outputs = boxes_and_scores(classes=1, seed=seed)
     labels = np.random.default_rng(seed).integers(-1, 9, outputs['scores'].shape[:2])
-    return {
-        'boxes': outputs['boxes'],
-        'scores': outputs['scores'][..., 0],
-        'labels': labels.astype(dtype),
-    }
+    return outputs | {'scores': outputs['scores'][..., 0], 'labels': labels.astype(dtype)}
 
 
 def mmdetection(seed: int) -> Case:
     rows = finished(seed=seed)
     labels = np.nan_to_num(rows[:, 5], nan=-1).astype(np.int32)
-    return case('mmdetection', {'head': rows[None, :, :5].copy(), 'labels': labels[None]})
+    return case('mmdetection', {'head': rows[None, :, :5], 'labels': labels[None]})
 
 
 def tensorflow(seed: int) -> Case:
     rows = finished(seed=seed) / np.array([640] * 4 + [1, 1], np.float32)
     outputs = {
         'detection_boxes': rows[None][..., [1, 0, 3, 2]],
-        'detection_scores': rows[None, :, 4].copy(),
+        'detection_scores': rows[None, :, 4],
         'detection_classes': np.nan_to_num(rows[None, :, 5]) % 90,
         'num_detections': np.array([200], np.float32),
     }
-    outputs = {name: np.ascontiguousarray(value) for name, value in outputs.items()}
     return case('tensorflow', outputs)
-
-
-def paddle(seed: int) -> np.ndarray:
-    return np.ascontiguousarray(finished(seed=seed)[:, [5, 4, 0, 1, 2, 3]])
 
 
 def with_objectness(seed: int, family: str) -> Case:
@@ -191,7 +198,7 @@ def with_objectness(seed: int, family: str) -> Case:
     points = rng.uniform(0, 640, (len(raw), extras))
     points[:, values - 1 :: values] = rng.uniform(0, 1, points[:, values - 1 :: values].shape)
     parts = [raw[:, :5], points, raw[:, 5:]] if values == 2 else [raw, points]
-    return case(family, {'head': np.hstack(parts)[None].astype(np.float32)}, BOX_SMALL)
+    return case(family, {'head': np.hstack(parts)[None]}, BOX_SMALL)
 
 
 def raw_yolo(seed: int, classes: int, family: str) -> Case:
@@ -200,7 +207,7 @@ def raw_yolo(seed: int, classes: int, family: str) -> Case:
     for name, stride in (('fine', 8), ('middle', 16), ('coarse', 32)):
         values = rng.normal(0, 1, (1, 3, height // stride, width // stride, 5 + classes))
         values[..., 4] = rng.normal(-1, 2, values.shape[:-1])
-        outputs[name] = values.astype(np.float32)
+        outputs[name] = values
     return case(family, outputs, BOX_RAW)
 
 
@@ -213,9 +220,7 @@ def cells(letterbox: Letterbox, strides: tuple[int, ...]) -> list[int]:
 def some_scores(rng: np.random.Generator, *shape: int) -> np.ndarray:
     """Scores of which one in five is above 0.2."""
     high = rng.random(shape) < 0.2
-    return np.where(high, rng.uniform(0.2, 1, shape), rng.uniform(0, 0.2, shape)).astype(
-        np.float32
-    )
+    return np.where(high, rng.uniform(0.2, 1, shape), rng.uniform(0, 0.2, shape))
 
 
 def distributions(
@@ -227,7 +232,7 @@ def distributions(
         for stride, count in zip(strides, cells(BOX_WIDE, strides)):
             values = some_scores(rng, 1, count, size)
             if kind == 'sides':
-                values = rng.normal(0, 2, (1, count, size)).astype(np.float32)
+                values = rng.normal(0, 2, (1, count, size))
             outputs[f'{kind}_{stride}'] = values
     if is_one:
         each = list(outputs.values())
@@ -243,11 +248,11 @@ def per_stride(rng: np.random.Generator, per_cell: int, **sizes: int) -> dict[st
         for stride, count in zip((8, 16, 32), cells(BOX_WIDE, (8, 16, 32))):
             shape = (1, count * per_cell, size)
             values = rng.normal(1, 1, shape) if size > 1 else some_scores(rng, *shape)
-            found[f'{kind}_{stride}'] = values.astype(np.float32)
+            found[f'{kind}_{stride}'] = values
     return found
 
 
-def scrfd(seed: int, *, is_batched: bool) -> Case:
+def scrfd(seed: int, *, is_batched: bool = True) -> Case:
     outputs = per_stride(np.random.default_rng(seed), 2, scores=1, boxes=4, points=10)
     if not is_batched:
         outputs = {name: value[0] for name, value in outputs.items()}
@@ -262,50 +267,47 @@ def yunet(seed: int) -> Case:
 def retinaface(seed: int) -> Case:
     rng, count = np.random.default_rng(seed), 2 * sum(cells(BOX_WIDE, (8, 16, 32)))
     outputs = {
-        'boxes': rng.normal(0, 1, (1, count, 4)).astype(np.float32),
+        'boxes': rng.normal(0, 1, (1, count, 4)),
         'scores': some_scores(rng, 1, count, 2),
-        'points': rng.normal(0, 1, (1, count, 10)).astype(np.float32),
+        'points': rng.normal(0, 1, (1, count, 10)),
     }
     return case('retinaface', outputs, BOX_WIDE)
 
 
-def palm(seed: int) -> Case:
-    rng, (fine, coarse) = np.random.default_rng(seed), cells(BOX_WIDE, (8, 16))
-    count = 2 * fine + 6 * coarse
-    rows = rng.normal(0, 20, (1, count, 18))
+def with_points(seed: int, family: str, count: int, values: int, letterbox: Letterbox) -> Case:
+    """Boxes in pixels of the input, keypoints behind them, and logits: those of MediaPipe."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(0, 20, (1, count, values))
     rows[..., 2:4] = rng.uniform(10, 80, (1, count, 2))
-    logits = rng.normal(-2, 2, (1, count, 1))
-    outputs = {'rows': rows.astype(np.float32), 'logits': logits.astype(np.float32)}
-    return case('mediapipe_palm', outputs, BOX_WIDE)
+    return case(family, {'rows': rows, 'logits': rng.normal(-2, 2, (1, count, 1))}, letterbox)
+
+
+def palm(seed: int) -> Case:
+    fine, coarse = cells(BOX_WIDE, (8, 16))
+    return with_points(seed, 'mediapipe_palm', 2 * fine + 6 * coarse, 18, BOX_WIDE)
+
+
+def blazeface(seed: int) -> Case:
+    box = Letterbox.fit((640, 480), (128, 128), 'letterbox')
+    return with_points(seed, 'blazeface', 896, 16, box)
 
 
 def yunet_2022(seed: int) -> Case:
     rng, wide = np.random.default_rng(seed), Letterbox.fit((1280, 720), (192, 320), 'stretch')
     count = sum(24 * 40 // 4**level * anchors for level, anchors in enumerate((3, 2, 2, 3)))
     outputs = {
-        'loc': rng.normal(0, 1, (count, 14)).astype(np.float32),
+        'loc': rng.normal(0, 1, (count, 14)),
         'conf': some_scores(rng, count, 2),
-        'iou': rng.uniform(-0.3, 1.3, (count, 1)).astype(np.float32),
+        'iou': rng.uniform(-0.3, 1.3, (count, 1)),
     }
     return case('yunet_2022', outputs, wide)
 
 
 def centerface(seed: int) -> Case:
     rng, shape = np.random.default_rng(seed), (52, 84)
-    outputs = {
-        name: rng.normal(size=(1, values, *shape)).astype(np.float32)
-        for name, values in (('538', 2), ('539', 2), ('540', 10))
-    }
+    sizes = (('538', 2), ('539', 2), ('540', 10))
+    outputs = {name: rng.normal(size=(1, values, *shape)) for name, values in sizes}
     return case('centerface', {'537': some_scores(rng, 1, 1, *shape), **outputs}, BOX_WIDE)
-
-
-def blazeface(seed: int) -> Case:
-    rng, box = np.random.default_rng(seed), Letterbox.fit((640, 480), (128, 128), 'letterbox')
-    rows = rng.normal(0, 20, (1, 896, 16))
-    rows[..., 2:4] = rng.uniform(10, 80, (1, 896, 2))
-    logits = rng.normal(-2, 2, (1, 896, 1))
-    outputs = {'rows': rows.astype(np.float32), 'logits': logits.astype(np.float32)}
-    return case('blazeface', outputs, box)
 
 
 def fastestdet(seed: int) -> Case:
@@ -317,32 +319,27 @@ def fastestdet(seed: int) -> Case:
 
 def detectnet(seed: int) -> Case:
     rng, shape = np.random.default_rng(seed), (13, 21)
-    boxes = rng.uniform(0.1, 2, (1, 12, *shape)).astype(np.float32)
+    boxes = rng.uniform(0.1, 2, (1, 12, *shape))
     outputs = {'scores': some_scores(rng, 1, 3, *shape), 'boxes': boxes}
     return case('detectnet_v2', outputs, BOX_WIDE)
 
 
-def centernet(seed: int, *, are_logits: bool, has_offsets: bool) -> Case:
+def centernet(seed: int, *, is_whole: bool = True) -> Case:
+    """Return logits, sizes and offsets; or probabilities and sizes."""
     rng, shape = np.random.default_rng(seed), (52, 84)
-    heat = rng.normal(-1, 2, (1, 3, *shape)) if are_logits else some_scores(rng, 1, 3, *shape)
-    heat = np.round(heat, 1)  # Neighbors of the same height.
+    heat = rng.normal(-1, 2, (1, 3, *shape)) if is_whole else some_scores(rng, 1, 3, *shape)
     outputs = {
-        'scores': heat.astype(np.float32),
-        'sizes': rng.uniform(1, 20, (1, 2, *shape)).astype(np.float32),
-        'offsets': rng.uniform(0, 1, (1, 2, *shape)).astype(np.float32),
+        'scores': np.round(heat, 1),  # Neighbors of the same height.
+        'sizes': rng.uniform(1, 20, (1, 2, *shape)),
     }
-    if not has_offsets:
-        del outputs['offsets']
+    if is_whole:
+        outputs['offsets'] = rng.uniform(0, 1, (1, 2, *shape))
     return case('centernet', outputs, BOX_WIDE)
 
 
 def rfdetr_seg(seed: int, image_wh: tuple[int, int] = (160, 121)) -> Case:
     """Blobs as masks, one of them empty; the best one has cells that are not finite."""
-    rng, count, letterbox = (
-        np.random.default_rng(seed),
-        60,
-        Letterbox.fit(image_wh, (432, 432), 'stretch'),
-    )
+    rng, count = np.random.default_rng(seed), 60
     logits, boxes = queries(4, seed=seed, count=count)
     boxes[:, :2] = boxes[:, :2] / 2 + 0.25
     coarse = rng.normal(-1, 3, (count, 9, 9)).repeat(12, axis=1).repeat(12, axis=2)
@@ -350,12 +347,8 @@ def rfdetr_seg(seed: int, image_wh: tuple[int, int] = (160, 121)) -> Case:
     best, second = np.argsort(-logits.max(axis=1))[:2]
     masks[best, 30:33, 40:50] = np.array([np.nan, np.inf, -np.inf])[:, None]
     masks[second] = -5
-    outputs = {'labels': logits + 2, 'dets': boxes, 'masks': masks}
-    return case(
-        'rfdetr_seg',
-        {name: value[None].astype(np.float32) for name, value in outputs.items()},
-        letterbox,
-    )
+    outputs = {'labels': logits[None] + 2, 'dets': boxes[None], 'masks': masks[None]}
+    return case('rfdetr_seg', outputs, Letterbox.fit(image_wh, (432, 432), 'stretch'))
 
 
 def maskformer(
@@ -363,7 +356,7 @@ def maskformer(
 ) -> Case:
     """Blobs of classes, some of several queries."""
     rng, count, grid = np.random.default_rng(seed), 21, (9, 13)
-    masks = rng.normal(-6, 4, (1, count, *grid)).astype(np.float32)
+    masks = rng.normal(-6, 4, (1, count, *grid))
     logits = rng.normal(0, 1, (1, count, classes + 1)).astype(np.float32)
     logits[0, np.arange(count), rng.integers(0, classes, count)] += 5
     letterbox = Letterbox.fit(image_wh, (36, 52), 'stretch')
@@ -375,7 +368,7 @@ def toy(seed: int) -> Case:
     rng, (count,) = np.random.default_rng(seed), cells(BOX_WIDE, (16,))
     rows = rng.normal(-1, 2, (1, count, 8))
     rows[..., :4] = rng.uniform(0, 5, (1, count, 4))
-    return case('toy', {'toy_boxes': rows.astype(np.float32)}, BOX_WIDE)
+    return case('toy', {'toy_boxes': rows}, BOX_WIDE)
 
 
 def crowd() -> Case:
@@ -388,7 +381,7 @@ def crowd() -> Case:
         rows.append(np.hstack([rng.uniform(0, 1, (count, 2)), sizes]))
     boxes = np.concatenate(rows)
     scores = np.hstack([np.ones((len(boxes), 1)), rng.uniform(0.3, 1, (len(boxes), 1))])
-    return case('yolox', {'head': np.hstack([boxes, scores])[None].astype(np.float32)}, letterbox)
+    return case('yolox', {'head': np.hstack([boxes, scores])[None]}, letterbox)
 
 
 def spoiled(outputs: Mapping[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
@@ -404,55 +397,37 @@ def spoiled(outputs: Mapping[str, np.ndarray], seed: int) -> dict[str, np.ndarra
 
 def heatmaps(seed: int, count: int = 17) -> Case:
     """Blobs between the cells, some on edges, one map of equal values."""
-    rng, letterbox = (
-        np.random.default_rng(seed),
-        Letterbox.fit((300, 333), (256, 192), 'letterbox'),
-    )
+    rng = np.random.default_rng(seed)
     rows, columns = np.mgrid[:64, :48]
     x, y = rng.uniform(-0.5, 47.5, count), rng.uniform(-0.5, 63.5, count)
     squares = (columns[None] - x[:, None, None]) ** 2 + (rows[None] - y[:, None, None]) ** 2
     planes = rng.uniform(0.2, 1.2, (count, 1, 1)) * np.exp(-squares / 6)
     planes += rng.normal(0, 0.01, planes.shape)
     planes[-1] = 0.25
-    return case('heatmap_pose', {'heatmaps': planes[None].astype(np.float32)}, letterbox)
+    return case('heatmap_pose', {'heatmaps': planes[None]}, BOX_POSE)
 
 
 def simcc(seed: int) -> Case:
-    rng, letterbox = (
-        np.random.default_rng(seed),
-        Letterbox.fit((300, 333), (256, 192), 'letterbox'),
-    )
-    bins = {
-        name: rng.uniform(-0.1, 1.1, (1, 17, 2 * size)) for name, size in zip('xy', (192, 256))
-    }
+    rng, sizes = np.random.default_rng(seed), {'x': 192, 'y': 256}
+    bins = {name: rng.uniform(-0.1, 1.1, (1, 17, 2 * size)) for name, size in sizes.items()}
     # Equal scores: the first one counts.
-    return case(
-        'simcc',
-        {key: np.round(value, 2).astype(np.float32) for key, value in bins.items()},
-        letterbox,
-    )
+    return case('simcc', {key: np.round(value, 2) for key, value in bins.items()}, BOX_POSE)
 
 
-def hand(seed: int, outputs: int) -> Case:
-    rng, letterbox = (
-        np.random.default_rng(seed),
-        Letterbox.fit((640, 480), (224, 224), 'letterbox'),
-    )
-    found = {
-        'points': rng.uniform(-20, 240, (1, 63)).astype(np.float32),
-        'score': rng.uniform(0, 1, (1, 1)).astype(np.float32),
-        'side': rng.uniform(0, 1, (1, 1)).astype(np.float32),
-    }
-    return case('mediapipe_hand', dict(list(found.items())[:outputs]), letterbox)
+def hand(seed: int, names: tuple[str, ...] = ('score', 'side')) -> Case:
+    rng = np.random.default_rng(seed)
+    found = {'points': rng.uniform(-20, 240, (1, 63))}
+    found |= {name: rng.uniform(0, 1, (1, 1)) for name in names}
+    return case('mediapipe_hand', found, Letterbox.fit((640, 480), (224, 224), 'letterbox'))
 
 
 def pfld(seed: int) -> Case:
     letterbox = Letterbox.fit((640, 480), (112, 112), 'stretch')
     values = np.random.default_rng(seed).uniform(-0.1, 1.1, (1, 196))
-    return case('pfld', {'landmarks': values.astype(np.float32)}, letterbox)
+    return case('pfld', {'landmarks': values}, letterbox)
 
 
-def movenet(seed: int, *, is_one: bool) -> Case:
+def movenet(seed: int, *, is_one: bool = True) -> Case:
     rng = np.random.default_rng(seed)
     found = rng.uniform(-0.1, 1.1, (1, 1, 17, 3) if is_one else (1, 6, 56)).astype(np.float32)
     if is_one:
@@ -465,14 +440,15 @@ def movenet(seed: int, *, is_one: bool) -> Case:
     return case('movenet', {'output_0': found}, BOX_WIDE)
 
 
-def ufld(seed: int, rows: int = 18, lanes: int = 4) -> Case:
+def ufld(seed: int) -> Case:
     """Lanes side by side, of which "no lane" wins in some rows."""
     rng, letterbox = np.random.default_rng(seed), Letterbox.fit((1640, 590), (288, 800), 'stretch')
+    rows, lanes = 18, 4
     logits = rng.normal(0, 1, (1, 201, rows, lanes))
     for lane in range(lanes):
         logits[0, 40 * lane + rng.integers(0, 5, rows) + 20, np.arange(rows), lane] += 8
         logits[0, -1, :, lane] += rng.normal(3, 4, rows)
-    return case('ufld', {'out': logits.astype(np.float32)}, letterbox)
+    return case('ufld', {'out': logits}, letterbox)
 
 
 def ufld_v2(seed: int, data: str = 'culane') -> Case:
@@ -482,11 +458,11 @@ def ufld_v2(seed: int, data: str = 'culane') -> Case:
     letterbox = Letterbox.fit((1640, 590), (320, 1600), 'bottom_crop', crop_fraction=fraction)
     found = {}
     for name, cells, count in (('loc_row', 200, rows), ('loc_col', 100, columns)):
-        found[name] = np.round(rng.normal(0, 2, (1, cells, count, 4)), 1).astype(np.float32)
+        found[name] = np.round(rng.normal(0, 2, (1, cells, count, 4)), 1)
     for name, count in (('exist_row', rows), ('exist_col', columns)):
         logits = rng.normal(0, 2, (1, 2, count, 4))
         logits[:, 1] += 1.5
-        found[name] = logits.astype(np.float32)
+        found[name] = logits
     return case(f'ufld_v2_{data}', found, letterbox)
 
 
@@ -504,22 +480,25 @@ def lstr(seed: int) -> Case:
         ]
     )
     logits = rng.normal(0, 1, (count, 3)) + np.array([0, 1.5, 0])
-    outputs = {'pred_logits': logits, 'pred_curves': curves}
-    return case(
-        'lstr', {key: value[None].astype(np.float32) for key, value in outputs.items()}, letterbox
-    )
+    outputs = {'pred_logits': logits[None], 'pred_curves': curves[None]}
+    return case('lstr', outputs, letterbox)
+
+
+def ultralytics_rtdetr(seed: int) -> Case:
+    scores = np.random.default_rng(seed).uniform(0, 1, (300, 7))
+    return case('rtdetr', {'head': np.hstack([queries(7, seed=seed)[1], scores])[None]}, **RTDETR)
 
 
 #: By name: function of a seed that returns the head, its outputs and the letterbox.
 CASES = {
     'yolov8': lambda seed: case('yolov8', {'head': yolov8_head(seed=seed, dense=0.1)[None]}),
     'yolov8, channels last': lambda seed: case(
-        'yolov8', {'head': np.ascontiguousarray(yolov8_head(seed=seed, dense=0.1).T)[None]}
+        'yolov8', {'head': yolov8_head(seed=seed, dense=0.1).T[None]}
     ),
     'yolox': lambda seed: case('yolox', {'head': yolox_head(seed=seed)[None]}, BOX_X),
     'yolov5': lambda seed: case('yolov5', {'head': yolov5_head(seed=seed)[None]}),
     'yolov7 of one class': lambda seed: case(
-        'yolov5', {'head': yolov5_head(seed=seed)[None, :, :6].copy()}
+        'yolov5', {'head': yolov5_head(seed=seed)[None, :, :6]}
     ),
     'yolov10': lambda seed: case('yolov10', {'head': finished(seed=seed)[None]}),
     'rtdetr of ultralytics, finished': lambda seed: case(
@@ -531,18 +510,7 @@ CASES = {
     'rfdetr of C classes and none': lambda seed: case(
         'rfdetr', of_queries(8, seed), class_count=7
     ),
-    'rtdetr of ultralytics, scores': lambda seed: case(
-        'rtdetr',
-        {
-            'head': np.hstack(
-                [
-                    queries(7, seed=seed)[1],
-                    np.random.default_rng(seed).uniform(0, 1, (300, 7)).astype(np.float32),
-                ]
-            )[None]
-        },
-        **RTDETR,
-    ),
+    'rtdetr of ultralytics, scores': ultralytics_rtdetr,
     'detr': lambda seed: case('detr', of_queries(92, seed)),
     'boxes': lambda seed: case('boxes', boxes_and_scores(seed=seed)),
     'boxes_normalised': lambda seed: case(
@@ -560,39 +528,39 @@ CASES = {
     'without a batch': lambda seed: case(
         'boxes', {name: value[0] for name, value in labeled(seed, np.int64).items()}
     ),
-    'mmdetection': lambda seed: mmdetection(seed),
-    'tensorflow': lambda seed: tensorflow(seed),
-    'paddle': lambda seed: case('ppyoloe', {'head': paddle(seed)}),
-    'yolov5_face': lambda seed: with_objectness(seed, 'yolov5_face'),
-    'yolov7_pose': lambda seed: with_objectness(seed, 'yolov7_pose'),
-    'yolov5_raw': lambda seed: raw_yolo(seed, 4, 'yolov5_raw'),
-    'yolov7_raw of one class': lambda seed: raw_yolo(seed, 1, 'yolov7_raw'),
-    'nanodet_plus': lambda seed: distributions(
-        seed, 8, (8, 16, 32, 64), 'nanodet_plus', is_one=True
+    'mmdetection': mmdetection,
+    'tensorflow': tensorflow,
+    'paddle': lambda seed: case('ppyoloe', {'head': finished(seed=seed)[:, [5, 4, 0, 1, 2, 3]]}),
+    'yolov5_face': partial(with_objectness, family='yolov5_face'),
+    'yolov7_pose': partial(with_objectness, family='yolov7_pose'),
+    'yolov5_raw': partial(raw_yolo, classes=4, family='yolov5_raw'),
+    'yolov7_raw of one class': partial(raw_yolo, classes=1, family='yolov7_raw'),
+    'nanodet_plus': partial(
+        distributions, bins=8, strides=(8, 16, 32, 64), family='nanodet_plus', is_one=True
     ),
-    'nanodet of 11 bins': lambda seed: distributions(
-        seed, 11, (8, 16, 32), 'nanodet', is_one=True
+    'nanodet of 11 bins': partial(
+        distributions, bins=11, strides=(8, 16, 32), family='nanodet', is_one=True
     ),
-    'picodet': lambda seed: distributions(seed, 8, (8, 16, 32, 64), 'picodet', is_one=False),
-    'scrfd': lambda seed: scrfd(seed, is_batched=True),
-    'scrfd without a batch': lambda seed: scrfd(seed, is_batched=False),
-    'yunet': lambda seed: yunet(seed),
-    'retinaface': lambda seed: retinaface(seed),
-    'mediapipe_palm': lambda seed: palm(seed),
+    'picodet': partial(
+        distributions, bins=8, strides=(8, 16, 32, 64), family='picodet', is_one=False
+    ),
+    'scrfd': scrfd,
+    'scrfd without a batch': partial(scrfd, is_batched=False),
+    'yunet': yunet,
+    'retinaface': retinaface,
+    'mediapipe_palm': palm,
     'yunet_2022': yunet_2022,
     'centerface': centerface,
     'blazeface': blazeface,
     'fastestdet': fastestdet,
-    'detectnet_v2': lambda seed: detectnet(seed),
-    'centernet': lambda seed: centernet(seed, are_logits=True, has_offsets=True),
-    'centernet of probabilities, without offsets': lambda seed: centernet(
-        seed, are_logits=False, has_offsets=False
-    ),
+    'detectnet_v2': detectnet,
+    'centernet': centernet,
+    'centernet of probabilities, without offsets': partial(centernet, is_whole=False),
     'the family of docs/adding_a_decoder.md': toy,
-    'movenet of people': lambda seed: movenet(seed, is_one=False),
+    'movenet of people': partial(movenet, is_one=False),
     'ufld': ufld,
     'ufld_v2_culane': ufld_v2,
-    'ufld_v2_tusimple': lambda seed: ufld_v2(seed, 'tusimple'),
+    'ufld_v2_tusimple': partial(ufld_v2, data='tusimple'),
     'lstr': lstr,
 }
 
@@ -600,8 +568,8 @@ CASES = {
 POINT_CASES = {
     'heatmap_pose': heatmaps,
     'simcc': simcc,
-    'mediapipe_hand': lambda seed: hand(seed, 3),
+    'mediapipe_hand': hand,
     'pfld': pfld,
-    'mediapipe_hand without a side': lambda seed: hand(seed, 2),
-    'movenet': lambda seed: movenet(seed, is_one=True),
+    'mediapipe_hand without a side': partial(hand, names=('score',)),
+    'movenet': movenet,
 }

@@ -3,36 +3,20 @@
 from pathlib import Path
 
 import numpy as np
-from onnx import helper
 
 from support.save_network import save_network
 
-node = helper.make_node
-
-ZERO, ONE = np.array(0), np.array([1])
 #: By name: nodes from `x` (1, 4) to `m` (1, 4), and the constants.
 BROADCASTS = {
     'quaternion': (
-        [
-            node('Gather', ['x', 'zero'], ['g'], axis=1),
-            node('Sign', ['g'], ['s']),
-            node('Unsqueeze', ['s', 'axis'], ['u']),
-            node('Mul', ['x', 'u'], ['m']),
-        ],
-        {'zero': ZERO, 'axis': ONE},
+        'g = Gather <axis = 1> (x, zero) s = Sign(g) u = Unsqueeze(s, axis) m = Mul(x, u)',
+        {'zero': np.array(0), 'axis': np.array([1])},
     ),
     'sum': (
-        [node('Slice', ['x', 'start', 'axis', 'axis'], ['u']), node('Add', ['x', 'u'], ['m'])],
-        {'start': np.array([0]), 'axis': ONE},
+        'u = Slice(x, start, axis, axis) m = Add(x, u)',
+        {'start': np.array([0]), 'axis': np.array([1])},
     ),
-    'norm': (
-        [
-            node('ReduceMean', ['x'], ['u'], axes=[1], keepdims=1),
-            node('Sub', ['x', 'u'], ['d']),
-            node('Tanh', ['d'], ['m']),
-        ],
-        {},
-    ),
+    'norm': ('u = ReduceMean <axes = [1], keepdims = 1> (x) d = Sub(x, u) m = Tanh(d)', {}),
 }
 
 
@@ -42,7 +26,7 @@ def save_broadcast(path: Path, name: str) -> str:
     weights = np.random.default_rng(0).normal(0, 1, (9, 16)).astype(np.float32)
     return save_network(
         path,
-        [*nodes, node('Concat', ['e', 'm'], ['c'], axis=1), node('MatMul', ['c', 'w'], ['y'])],
+        f'{nodes} c = Concat <axis = 1> (e, m) y = MatMul(c, w)',
         {'x': (1, 4), 'e': (1, 5)},
         {'y': (1, 16)},
         constants={**constants, 'w': weights},

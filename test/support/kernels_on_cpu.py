@@ -15,7 +15,7 @@ import pytest
 
 from trt_ros.cuda.kernels import source_of
 from trt_ros.decode.cuda.choice import gpu_decoder
-from trt_ros.decode.cuda.decoder import Addresses, Launch
+from trt_ros.decode.cuda.decoder import Addresses, GpuDecoder, Launch
 from trt_ros.engine.files import locked
 from trt_ros.progress import Reporter
 from trt_ros.runtime.gpu.staging import header_nbytes, write_request
@@ -122,13 +122,7 @@ class KernelsOnCpu(HostKernels):
         :param runs: the second shows that the first left the counters at zero.
         """
         outputs = {name: np.ascontiguousarray(value) for name, value in outputs.items()}
-        specs = [
-            TensorSpec(name, value.shape, value.dtype.name, 'output')
-            for name, value in outputs.items()
-        ]
-        shapes = {name: value.shape for name, value in outputs.items()}
-        decoder = gpu_decoder(SimpleNamespace(head=head), specs, shapes, letterbox.input_hw, tiles)
-        assert decoder is not None
+        decoder = decoder_of(head, outputs, letterbox, tiles)
         scratch = _aligned(decoder.scratch_nbytes)
         result = _aligned(decoder.result_nbytes(letterbox.image_wh))
         request = _aligned(header_nbytes(thresholds))
@@ -148,6 +142,21 @@ class KernelsOnCpu(HostKernels):
         assert len(headers) == 1
         found, _ = decoder.reader(result, letterbox.image_wh)()
         return found, result[:16].view(np.int32).copy()
+
+
+def decoder_of(
+    head: Any, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, tiles: Tiles | None = None
+) -> GpuDecoder:
+    """Return the decoder with kernels for a head; uint16 outputs are the bits of bfloat16."""
+    shapes = {name: value.shape for name, value in outputs.items()}
+    dtypes = {name: value.dtype.name for name, value in outputs.items()}
+    specs = [
+        TensorSpec(name, shape, 'bfloat16' if dtypes[name] == 'uint16' else dtypes[name], 'output')
+        for name, shape in shapes.items()
+    ]
+    decoder = gpu_decoder(SimpleNamespace(head=head), specs, shapes, letterbox.input_hw, tiles)
+    assert decoder is not None
+    return decoder
 
 
 def _aligned(nbytes: int) -> np.ndarray:

@@ -8,8 +8,7 @@ ready.
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
-from collections.abc import Callable
+from argparse import ArgumentParser, Namespace
 from concurrent.futures import ThreadPoolExecutor
 import json
 import mmap
@@ -164,45 +163,29 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):
     """
     The methods of the protocol.
 
-    :param is_plain: whether to lack Triton's extensions.
-    :param has_typed_contents: whether float32 outputs are typed numbers, not bytes.
-    :param token: bearer token that each request must have; '' for none.
-    :param is_forgetful: whether to forget regions of shared memory at once.
-    :param change: called with each reply of a run.
-    :param shapes: of the first of 'inputs' and 'outputs', in place of the model's own.
+    :param options: of the command line, see `started`.
     """
 
-    def __init__(
-        self,
-        models: dict[str, Model],
-        is_plain: bool,
-        has_typed_contents: bool,
-        token: str,
-        is_forgetful: bool,
-        change: Callable,
-        shapes: dict[str, list[int]],
-    ) -> None:
-        self._models, self._is_plain, self._token = models, is_plain, token
-        self._has_typed_contents = has_typed_contents
-        self._is_forgetful, self._change, self._shapes = is_forgetful, change, shapes
+    def __init__(self, models: dict[str, Model], options: Namespace) -> None:
+        self._models, self._options = models, options
         self._regions: dict[str, mmap.mmap] = {}
 
     def _model(self, name, context) -> Model:
         given = dict(context.invocation_metadata()).get('authorization')
-        if self._token and given != f'Bearer {self._token}':
+        if self._options.token and given != f'Bearer {self._options.token}':
             context.abort(grpc.StatusCode.UNAUTHENTICATED, 'invalid token')
         if name not in self._models:
             context.abort(grpc.StatusCode.NOT_FOUND, f"unknown model: '{name}'")
         return self._models[name]
 
     def _refuse_if_plain(self, context) -> None:
-        if self._is_plain:
+        if self._options.plain:
             context.abort(grpc.StatusCode.UNIMPLEMENTED, 'no extension')
 
     def ModelMetadata(self, request, context):
         reply = service_pb2.ModelMetadataResponse(name=request.name)
         self._model(request.name, context).describe(reply)
-        for mode, shape in self._shapes.items():
+        for mode, shape in self._options.shapes.items():
             getattr(reply, mode)[0].shape[:] = shape
         return reply
 
@@ -212,7 +195,7 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):
 
     def SystemSharedMemoryRegister(self, request, context):
         self._refuse_if_plain(context)
-        if self._is_forgetful:
+        if self._options.forgetful:
             return service_pb2.SystemSharedMemoryRegisterResponse()
         descriptor = os.open(f'/dev/shm{request.key}', os.O_RDWR)
         self._regions[request.name] = mmap.mmap(descriptor, request.byte_size)
@@ -236,10 +219,11 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):
         reply = service_pb2.ModelInferResponse(model_name=request.model_name)
         names = [each.name for each in request.outputs]
         try:
-            model.run(names, tensors, reply, has_typed_contents=self._has_typed_contents)
+            model.run(names, tensors, reply, has_typed_contents=self._options.typed)
         except Exception as error:
             context.abort(grpc.StatusCode.INTERNAL, str(error))
-        self._change(reply)
+        if self._options.reply:
+            REPLIES[self._options.reply](reply)
         return reply
 
     def _read(self, described, raw, context) -> np.ndarray:
@@ -265,23 +249,17 @@ def started(words: list[str]) -> tuple[grpc.Server, int]:
     parser.add_argument('--port', type=int, default=0)
     parser.add_argument('--plain', action='store_true', help='without extensions of Triton')
     parser.add_argument('--typed', action='store_true', help='float32 outputs as numbers')
-    parser.add_argument('--token', default='')
+    parser.add_argument('--token', default='', help='bearer token that each request must have')
     parser.add_argument('--forgetful', action='store_true', help='without regions of memory')
-    parser.add_argument('--reply', choices=REPLIES)
-    parser.add_argument('--shapes', type=json.loads, default={})
+    parser.add_argument('--reply', choices=REPLIES, help='what is wrong with each reply of a run')
+    parser.add_argument(
+        '--shapes', type=json.loads, default={}, help="of the first of 'inputs' and 'outputs'"
+    )
     parser.add_argument('--certificate', type=Path)
     parser.add_argument('--key', type=Path)
     arguments = parser.parse_args(words)
     models = map(Model, arguments.repository.glob('*/config.pbtxt'))
-    service = Service(
-        {model.config.name: model for model in models},
-        arguments.plain,
-        arguments.typed,
-        arguments.token,
-        arguments.forgetful,
-        REPLIES.get(arguments.reply, lambda reply: None),
-        arguments.shapes,
-    )
+    service = Service({model.config.name: model for model in models}, arguments)
     unlimited = [('grpc.max_receive_message_length', -1), ('grpc.max_send_message_length', -1)]
     server = grpc.server(ThreadPoolExecutor(4), options=unlimited)
     service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(service, server)

@@ -113,8 +113,12 @@ def tensor_list(stamp, frame_id='base', **tensors):
     return stamped(deserialize_message(written.tobytes(), TensorList), stamp, frame_id)
 
 
+def serialized(message):
+    return np.frombuffer(serialize_message(message), np.uint8)
+
+
 def read_tensors(message):
-    view = read_tensor_list(np.frombuffer(serialize_message(message), np.uint8))
+    view = read_tensor_list(serialized(message))
     return {name: values.tolist() for name, values in view.value.items()}
 
 

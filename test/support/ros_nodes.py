@@ -29,6 +29,11 @@ def shared_memory_of(pid: int | str, *, with_ports: bool = False) -> set[str]:
     return set()
 
 
+def own_topics(name: str, *topics: str) -> list[str]:
+    """Return the arguments of a node whose topics are /NAME/TOPIC."""
+    return [part for topic in topics for part in ('-r', f'{topic}:=/{name}/{topic}')]
+
+
 class RemoteNode:
     """A lifecycle node that runs somewhere, and the requests one makes to it."""
 

@@ -37,6 +37,11 @@ def save(model: onnx.ModelProto, path: Path | str) -> None:
             checks.add(text)
 
 
+def nodes_of(text: str) -> Sequence[onnx.NodeProto]:
+    """Read nodes in the text format of ONNX, as in 'y = Add(x, one) z = Neg(y)'."""
+    return onnx.parser.parse_graph(f'net () => () {{ {text} }}').node
+
+
 def save_network(
     path: Path,
     nodes: Sequence[onnx.NodeProto] | str,
@@ -49,7 +54,7 @@ def save_network(
     """
     Check a network, write it, and return its path.
 
-    :param nodes: maybe in the text format of ONNX, as in 'y = Add(x, one) z = Neg(y)'.
+    :param nodes: maybe in the text format of ONNX, see `nodes_of`.
     :param inputs: by name, a shape of float32 or [dtype of ONNX, shape]; outputs too.
     """
 
@@ -61,10 +66,8 @@ def save_network(
             for name, each in tensors.items()
         ]
 
-    if isinstance(nodes, str):
-        nodes = onnx.parser.parse_graph(f'net () => () {{ {nodes} }}').node
     graph = helper.make_graph(
-        nodes,
+        nodes_of(nodes) if isinstance(nodes, str) else nodes,
         'net',
         infos(inputs),
         infos(outputs),

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from support.save_network import save
+from support.save_network import nodes_of, save
 from trt_ros.demo import MODEL
 
 SIDES, CLASSES = (40, 20, 10), 6  # Cells per side of each stride.
@@ -38,47 +38,36 @@ def save_shapes(
     name = graph.input[0].name
     for node in graph.node:
         node.input[:] = ['normalized' if each == name else each for each in node.input]
-    before = [
-        helper.make_node('Mul', [name, 'factor'], ['scaled']),
-        helper.make_node('Add', ['scaled', 'offset'], ['shifted']),
-        helper.make_node('Gather', ['shifted', 'order'], ['normalized'], axis=1),
-    ]
+    before = f'scaled = Mul({name}, factor) shifted = Add(scaled, offset) '
+    before += 'normalized = Gather <axis = 1> (shifted, order)'
     after = []
-    if task != 'detect':
-        logits = [node.input[0] for node in graph.node if node.op_type == 'Sigmoid'][-1]
+    if task == 'classify':
+        sizes = {'scores': [1, CLASSES]}
+        after = nodes_of(
+            'best = ReduceMax <axes = [2], keepdims = 0> (raw) scores = Softmax <axis = 1> (best)'
+        )
+    elif task == 'segment':
+        sizes = {'logits': [1, CLASSES + 1, SIDES[0], SIDES[0]]}
         constants |= {
             'counts': np.array([side**2 for side in SIDES]),
             'none': np.zeros((1, 1, SIDES[0], SIDES[0]), np.float32),
         }
-        rows, cells, grown = (
-            [f'{name}{side}' for side in SIDES] for name in ('rows', 'cells', 'grown')
-        )
-        levels = []
-        for row, cell, large, side in zip(rows, cells, grown, SIDES):
+        rows, grown = (', '.join(f'{each}{side}' for side in SIDES) for each in ('rows', 'grown'))
+        text = f'{rows} = Split <axis = 2> (raw, counts) '
+        for side in SIDES:
             factor = SIDES[0] / side
             constants[f'shape{side}'] = np.array([1, CLASSES, side, side])
             constants[f'factor{side}'] = np.array([1, 1, factor, factor], np.float32)
-            levels += [
-                helper.make_node('Reshape', [row, f'shape{side}'], [cell]),
-                helper.make_node('Resize', [cell, '', f'factor{side}'], [large], mode='linear'),
-            ]
-        after = {
-            'segment': [
-                helper.make_node('Split', [logits, 'counts'], rows, axis=2),
-                *levels,
-                helper.make_node('Max', grown, ['best']),
-                helper.make_node('Concat', ['none', 'best'], ['logits'], axis=1),
-            ],
-            'classify': [
-                helper.make_node('ReduceMax', [logits], ['best'], axes=[2], keepdims=0),
-                helper.make_node('Softmax', ['best'], ['scores'], axis=1),
-            ],
-        }[task]
-        sizes = [1, CLASSES + 1, SIDES[0], SIDES[0]] if task == 'segment' else [1, CLASSES]
-        output = after[-1].output[0]
+            text += f'cells{side} = Reshape(rows{side}, shape{side}) '
+            text += f'grown{side} = Resize <mode = "linear"> (cells{side}, "", factor{side}) '
+        after = nodes_of(f'{text} best = Max({grown}) logits = Concat <axis = 1> (none, best)')
+    if after:
+        # A name that text cannot have.
+        after[0].input[0] = [each.input[0] for each in graph.node if each.op_type == 'Sigmoid'][-1]
         del graph.output[:], model.metadata_props[:]
-        graph.output.append(helper.make_tensor_value_info(output, TensorProto.FLOAT, sizes))
-    nodes = [*before, *graph.node, *after]
+        ((output, shape),) = sizes.items()
+        graph.output.append(helper.make_tensor_value_info(output, TensorProto.FLOAT, shape))
+    nodes = [*nodes_of(before), *graph.node, *after]
     del graph.node[:]
     graph.node.extend(nodes)
     graph.initializer.extend(

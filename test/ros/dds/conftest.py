@@ -1,5 +1,6 @@
 """Nodes of two contexts, which DDS treats as two processes, and their subscriptions."""
 
+from contextlib import ExitStack, closing
 import threading
 
 import pytest
@@ -57,9 +58,15 @@ def wire(rcl):
 
 
 @pytest.fixture
-def make_node(contexts, rcl, make_context):
+def opened():
+    """What is to be closed at the end of a test."""
+    with ExitStack() as opened:
+        yield opened
+
+
+@pytest.fixture
+def make_node(contexts, rcl, make_context, opened):
     """Create a node in the first, the second or a new context; destroyed with the test."""
-    nodes = []
 
     def make(name, context=None, *, by_reference=True):
         context = make_context() if context is None else contexts[context]
@@ -67,12 +74,10 @@ def make_node(contexts, rcl, make_context):
             name, context=context, start_parameter_services=False, enable_rosout=False
         )
         node.use_intra_process_comms = by_reference
-        nodes.append(node)
+        opened.callback(node.destroy_node)
         return node
 
-    yield make
-    for each in nodes:
-        each.destroy_node()
+    return make
 
 
 @pytest.fixture
@@ -104,53 +109,39 @@ def publisher(node):
 
 
 @pytest.fixture
-def subscribe_rcl(rcl, node):
+def subscribe_rcl(rcl, node, opened):
     """Subscribe `node` to the images of this test; closed at its end."""
-    subscriptions = []
 
     def start(on_message, publisher=None, qos=RELIABLE, hooks=NO_HOOKS, by=rcl, **options):
         callbacks = MessageCallbacks(on_message, **options)
-        subscriptions.append(RclSubscription(by, node, Image, 'images', qos, callbacks, hooks))
+        subscription = RclSubscription(by, node, Image, 'images', qos, callbacks, hooks)
+        opened.callback(subscription.close)
         if publisher is not None:
             wait_until(publisher.get_subscription_count, 'the subscription')
-        return subscriptions[-1]
+        return subscription
 
-    yield start
-    for each in subscriptions:
-        each.close()
+    return start
 
 
 @pytest.fixture
-def subscribe():
+def subscribe(opened):
     """Subscribe a node to the images of this test; closed at its end."""
-    subscriptions = []
 
     def start(
         node, on_message, qos=RELIABLE, hooks=NO_HOOKS, topic='images', kind=Image, **options
     ):
         callbacks = MessageCallbacks(on_message, **options)
-        subscriptions.append(
-            transport.subscribe_serialized(node, kind, topic, qos, callbacks, hooks)
-        )
-        return subscriptions[-1]
+        subscription = transport.subscribe_serialized(node, kind, topic, qos, callbacks, hooks)
+        opened.callback(subscription.close)
+        return subscription
 
-    yield start
-    for each in subscriptions:
-        each.close()
+    return start
 
 
 @pytest.fixture
-def make_camera():
+def make_camera(opened):
     """Create a Camera; closed at the end of the test."""
-    cameras = []
-
-    def make(*args, **options):
-        cameras.append(Camera(*args, **options))
-        return cameras[-1]
-
-    yield make
-    for each in cameras:
-        each.close()
+    return lambda *args, **options: opened.enter_context(closing(Camera(*args, **options)))
 
 
 @pytest.fixture

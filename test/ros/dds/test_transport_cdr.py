@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 import numpy as np
-from rclpy.serialization import deserialize_message, serialize_message
+from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import Header
 from vision_msgs.msg import (
@@ -19,15 +19,14 @@ from vision_msgs.msg import (
     Pose2D,
 )
 
-from support.properties import repeatable
+from support.properties import repeatable, texts
+from support.ros_messages import serialized
 from support.typed_detections import to_detection_array
 from trt_ros.results.boxes import Detections, OrientedBoxes
 from trt_ros.ros.dds.cdr import ImageWriter, read_compressed_image, read_image, read_stamp
 from trt_ros.ros.dds.cdr_detections import DetectionWriter, read_detections
 
 uint32 = st.integers(0, 2**32 - 1)
-# A NUL ends a string on its way through C.
-texts = st.text(st.characters(exclude_characters='\0', exclude_categories=['Cs']), max_size=20)
 stamps = st.tuples(st.integers(-(2**31), 2**31 - 1), uint32)
 NAMES = ('cat', '', 'Fußgänger', 'traffic light', '猫')
 scores = st.floats(0, 1, width=32)
@@ -38,10 +37,6 @@ def header_of(stamp, frame_id):
     header = Header(frame_id=frame_id)
     header.stamp.sec, header.stamp.nanosec = stamp
     return header
-
-
-def serialized(message):
-    return np.frombuffer(serialize_message(message), np.uint8)
 
 
 @repeatable
@@ -135,7 +130,7 @@ def test_detections_are_written_like_typed_messages(
         header = header_of(stamp, frame_id)
         typed = to_detection_array(each, header, class_id_format=class_id_format)
         assert deserialize_message(message.tobytes(), Detection2DArray) == typed
-        assert message.size == len(serialize_message(typed))
+        assert message.size == serialized(typed).size
 
 
 typed_results = st.lists(st.tuples(texts, st.floats(0, 1)), max_size=3)

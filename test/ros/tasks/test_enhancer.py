@@ -1,7 +1,6 @@
 """The enhancer node: images of the header and size of the source."""
 
 import numpy as np
-from onnx import helper
 from sensor_msgs.msg import Image
 
 from support.ros_messages import half_and_half, pixels_of
@@ -11,10 +10,7 @@ from support.save_network import save_network
 def test_an_image_becomes_one_of_twice_its_size_and_inverted(start, peer, tmp_path):
     model = save_network(
         tmp_path / 'twice.onnx',
-        [
-            helper.make_node('Resize', ['x', '', 'scales'], ['large'], mode='nearest'),
-            helper.make_node('Sub', ['one', 'large'], ['y']),
-        ],
+        'large = Resize <mode = "nearest"> (x, "", scales) y = Sub(one, large)',
         {'x': (1, 3, 48, 64)},
         {'y': (1, 3, 96, 128)},
         constants={

@@ -15,11 +15,11 @@ from geometry_msgs.msg import (
     WrenchStamped,
 )
 from nav_msgs.msg import Odometry
-from rclpy.serialization import serialize_message
 from scipy.spatial.transform import Rotation
 from sensor_msgs.msg import CameraInfo, Imu, JointState, LaserScan, Range
 from std_msgs.msg import Bool, Float64, Header, Int64
 
+from support.ros_messages import serialized
 from trt_ros.errors import BadFrameError, ParameterError, TensorMismatchError
 from trt_ros.model.bindings import parse_bindings
 from trt_ros.ros.codecs.message import MessageCodec
@@ -70,11 +70,7 @@ def open_codec(*bindings, shape=(1, -1), node=None, kind=None):
 def read(text, message, **settings):
     (binding,) = parse_bindings((f'x={text}',))
     codec = open_codec(binding, kind=type(message), **settings)
-    return codec.reader()(as_bytes(message))
-
-
-def as_bytes(message):
-    return np.frombuffer(serialize_message(message), np.uint8)
+    return codec.reader()(serialized(message))
 
 
 def joints():
@@ -204,7 +200,7 @@ def test_fields_of_messages_become_arrays(text):
 def read_any(text, message):
     kind = None if text.startswith('message') else type(message)
     (binding,) = parse_bindings((f'x={text}',))
-    content = open_codec(binding, kind=kind).reader()(as_bytes(message))
+    content = open_codec(binding, kind=kind).reader()(serialized(message))
     (value,) = content.value.values()
     return content._replace(value=value)
 
@@ -216,7 +212,7 @@ def test_damaged_messages_are_refused(text):
     (binding,) = parse_bindings((f'x={text}',))
     kind = None if text.startswith('message') else type(message)
     reader = open_codec(binding, kind=kind).reader()
-    whole = as_bytes(message)
+    whole = serialized(message)
     causes = set()
     damaged = [whole[:size].copy() for size in range(len(whole))]
     for at in range(4, len(whole)):
@@ -251,7 +247,7 @@ def test_joints_may_change_their_order():
         message.name = names
         expected = [message.position[names.index(name)] for name in ('knee', 'hip')]
         for _ in range(2):
-            found = read(as_bytes(message)).value
+            found = read(serialized(message)).value
             assert found['position[knee,hip]'].tolist() == expected
     assert [line.rpartition(' ')[2] for line in node.lines] == ['ankle', 'toe']
 
@@ -345,7 +341,7 @@ def test_text_before_a_field_is_skipped():
 
 def test_two_inputs_share_a_message():
     bindings = parse_bindings(('a=joints:t#position[hip]', 'b=joints:t#velocity[knee]'))
-    found = open_codec(*bindings).reader()(as_bytes(joints())).value
+    found = open_codec(*bindings).reader()(serialized(joints())).value
     assert {name: value.tolist() for name, value in found.items()} == {
         'position[hip]': [1],
         'velocity[knee]': [5],
@@ -365,7 +361,7 @@ def test_messages_that_differ_by_more_than_numbers_are_read_anew():
         head = Header(frame_id=frame)
         head.stamp.sec = number
         values = [float(number + 10 * place) for place in range(len(names))]
-        found = read(as_bytes(JointState(header=head, name=list(names), position=values)))
+        found = read(serialized(JointState(header=head, name=list(names), position=values)))
         wanted = [values[names.index(name)] for name in 'ab']
         assert found.value['position[a,b]'].tolist() == wanted
         assert (found.frame_id, found.stamp) == (frame, (number, 0))

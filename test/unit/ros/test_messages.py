@@ -5,7 +5,6 @@ import pytest
 
 pytest.importorskip('rclpy')
 
-from rclpy.serialization import serialize_message
 from std_msgs.msg import Header
 from vision_msgs.msg import (
     Detection2DArray,
@@ -14,6 +13,7 @@ from vision_msgs.msg import (
     ObjectHypothesisWithPose,
 )
 
+from support.ros_messages import serialized
 from support.typed_detections import to_detection_array
 from trt_ros.errors import BadFrameError
 from trt_ros.results.boxes import Detections
@@ -26,10 +26,6 @@ def detections(*scores):
     boxes = np.arange(4 * len(scores), dtype=np.float32).reshape(-1, 4)
     found = Detections(boxes, np.array(scores, np.float32), np.zeros(len(scores), np.int32))
     return to_detection_array(found, Header(frame_id='camera'), class_id_format='index')
-
-
-def serialized(message):
-    return np.frombuffer(serialize_message(message), np.uint8)
 
 
 @pytest.mark.slow
