@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from support.save_network import save_text
+from support.save_network import save_texts
 from support.task_networks import save_task_networks
 
 MULTI_ARRAYS = {'tensor_format': 'multiarray'}
@@ -161,9 +161,7 @@ COMMON = {
 @pytest.fixture(scope='module')
 def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp('models')
-    for name, text in NETWORKS.items():
-        save_text(folder / f'{name}.onnx', text)
-    return {name: str(folder / f'{name}.onnx') for name in NETWORKS} | save_task_networks(folder)
+    return save_texts(folder, NETWORKS) | save_task_networks(folder)
 
 
 @pytest.fixture

@@ -109,6 +109,11 @@ def save_text(path: Path, graph: str, **others: Any) -> Path:
     return path
 
 
+def save_texts(folder: Path, graphs: Mapping[str, str]) -> dict[str, str]:
+    """Write networks in the text format of ONNX; return their paths by name."""
+    return {name: str(save_text(folder / f'{name}.onnx', text)) for name, text in graphs.items()}
+
+
 def save_mean(path: Path, shape: tuple[int, ...]) -> str:
     """Write a network of one image whose output of that shape holds the image's mean."""
     return save_network(

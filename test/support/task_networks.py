@@ -4,10 +4,19 @@ from pathlib import Path
 
 import numpy as np
 
-from support.save_network import save_network
+from support.save_network import save_network, save_texts
 
 SIZE = 32
 IMAGE = {'images': (1, 3, SIZE, SIZE)}
+TEXTS = {
+    'classifier': '(float[1, 3, 32, 32] images) => (float[1, 3] scores) '
+    '{ pooled = GlobalAveragePool(images) scores = Flatten(pooled) }',
+    'semantic': '(float[1, 3, 32, 32] images) => (float[1, 3, 32, 32] scores) '
+    '{ scores = Identity(images) }',
+    'depth': '(float[1, 3, 32, 32] images) => (float[1, 1, 32, 32] depth) '
+    '{ depth = ReduceMax <axes = [1]> (images) }',
+    'sum': '(float[2, 3] a, float[2, 3] b) => (float[2, 3] sum) { sum = Add(a, b) }',
+}
 
 
 def always(name: str, values: np.ndarray) -> tuple[str, dict[str, np.ndarray]]:
@@ -33,18 +42,7 @@ def save_task_networks(folder: Path) -> dict[str, str]:
     pose[0, :, 0] = 16, 16, 16, 16, 0.9, 4, 8, 0.75, 12, 20, 0.25
     pose_nodes, pose_constants = always('output0', pose)
     return {
-        'classifier': save_network(
-            folder / 'classifier.onnx',
-            'pooled = GlobalAveragePool(images) scores = Flatten(pooled)',
-            IMAGE,
-            {'scores': (1, 3)},
-        ),
-        'semantic': save_network(
-            folder / 'semantic.onnx',
-            'scores = Identity(images)',
-            IMAGE,
-            {'scores': (1, 3, SIZE, SIZE)},
-        ),
+        **save_texts(folder, TEXTS),
         'instances': save_network(
             folder / 'instances.onnx',
             box_nodes + mask_nodes,
@@ -53,12 +51,6 @@ def save_task_networks(folder: Path) -> dict[str, str]:
             constants={**box_constants, **mask_constants},
             metadata={'task': 'segment', 'names': "{0: 'left', 1: 'right'}"},
         ),
-        'depth': save_network(
-            folder / 'depth.onnx',
-            'depth = ReduceMax <axes = [1]> (images)',
-            IMAGE,
-            {'depth': (1, 1, SIZE, SIZE)},
-        ),
         'pose': save_network(
             folder / 'pose.onnx',
             pose_nodes,
@@ -66,11 +58,5 @@ def save_task_networks(folder: Path) -> dict[str, str]:
             {'output0': pose.shape},
             constants=pose_constants,
             metadata={'task': 'pose', 'kpt_shape': '[2, 3]', 'names': "{0: 'person'}"},
-        ),
-        'sum': save_network(
-            folder / 'sum.onnx',
-            'sum = Add(a, b)',
-            {'a': (2, 3), 'b': (2, 3)},
-            {'sum': (2, 3)},
         ),
     }

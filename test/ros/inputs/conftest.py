@@ -11,6 +11,29 @@ from support.ros_peer import Peer
 
 SIZE = 16
 HIDDEN = 8
+#: In the text format of ONNX.
+NETWORKS = {
+    # The mean color of each image, left minus right.
+    'stereo': '(float[1, 3, 16, 16] left, float[1, 3, 16, 16] right) => (float[1, 3] difference) '
+    '{ l = GlobalAveragePool(left) r = GlobalAveragePool(right) sub = Sub(l, r) '
+    'difference = Flatten(sub) }',
+    # Mean of each camera and the joints, in one vector.
+    'policy': '(float[1, 3, 16, 16] left, float[1, 3, 16, 16] right, float[1, 2] joints) => '
+    '(float[1, 8] action) { l = GlobalAveragePool(left) r = GlobalAveragePool(right) '
+    'lf = Flatten(l) rf = Flatten(r) action = Concat <axis = 1> (lf, rf, joints) }',
+    # Mean color of each of three cameras, and four numbers of a calibration.
+    'bev': '(float[1, 3, 3, 16, 16] x, float[1, 4] k) => (float[1, 13] means) '
+    '{ colors = ReduceMean <axes = [3, 4], keepdims = 0> (x) flat = Flatten(colors) '
+    'means = Concat <axis = 1> (flat, k) }',
+    # Mean color of an image, minus that of each of two.
+    'context': '(float[1, 3, 16, 16] main, float[2, 3, 16, 16] x) => '
+    '(float[2, 3, 1, 1] differences) { one = GlobalAveragePool(main) '
+    'two = GlobalAveragePool(x) differences = Sub(one, two) }',
+    'rgbd': '(float[1, 4, 16, 16] x) => (float[1, 4] means) '
+    '{ pooled = GlobalAveragePool(x) means = Flatten(pooled) }',
+    'thermal': '(float[1, 1, 16, 16] x) => (float[1, 1, 1, 1] mean) '
+    '{ mean = GlobalAveragePool(x) }',
+}
 
 
 @pytest.fixture(scope='module')
@@ -18,10 +41,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Return the paths of networks of several inputs that a tensor node runs, by name."""
     from onnx import TensorProto, helper
 
-    from support.save_network import save_network, save_pool
+    from support.save_network import save_network, save_pool, save_texts
 
     folder = tmp_path_factory.mktemp('models')
-    image = (1, 3, SIZE, SIZE)
     random = np.random.default_rng(1)
     weights = {
         name: random.normal(size=shape).astype(np.float32)
@@ -31,15 +53,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
             ('b', (1, 6 * HIDDEN)),
         )
     }
-    pool = 'left_pooled = GlobalAveragePool(left) right_pooled = GlobalAveragePool(right) '
     return {
-        # The mean color of each image, left minus right.
-        'stereo': save_network(
-            folder / 'stereo.onnx',
-            pool + 'sub = Sub(left_pooled, right_pooled) difference = Flatten(sub)',
-            {'left': image, 'right': image},
-            {'difference': (1, 3)},
-        ),
+        **save_texts(folder, NETWORKS),
         'gru': save_network(
             folder / 'gru.onnx',
             'ignored, hn = GRU <hidden_size = 8> (x, w, r, b, "", h) '
@@ -47,41 +62,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
             {'x': (1, 1, 4), 'h': (1, 1, HIDDEN)},
             {'energy': (), 'hn': (1, 1, HIDDEN)},
             constants=weights,
-        ),
-        # Mean of each camera and the joints, in one vector.
-        'policy': save_network(
-            folder / 'policy.onnx',
-            pool + 'l = Flatten(left_pooled) r = Flatten(right_pooled) '
-            'action = Concat <axis = 1> (l, r, joints)',
-            {'left': image, 'right': image, 'joints': (1, 2)},
-            {'action': (1, 8)},
-        ),
-        # Mean color of each of three cameras, and four numbers of a calibration.
-        'bev': save_network(
-            folder / 'bev.onnx',
-            'colors = ReduceMean <axes = [3, 4], keepdims = 0> (x) flat = Flatten(colors) '
-            'means = Concat <axis = 1> (flat, k)',
-            {'x': (1, 3, 3, SIZE, SIZE), 'k': (1, 4)},
-            {'means': (1, 13)},
-        ),
-        # Mean color of an image, minus that of each of two.
-        'context': save_network(
-            folder / 'context.onnx',
-            'one = GlobalAveragePool(main) two = GlobalAveragePool(x) differences = Sub(one, two)',
-            {'main': image, 'x': (2, 3, SIZE, SIZE)},
-            {'differences': (2, 3, 1, 1)},
-        ),
-        'rgbd': save_network(
-            folder / 'rgbd.onnx',
-            'pooled = GlobalAveragePool(x) means = Flatten(pooled)',
-            {'x': (1, 4, SIZE, SIZE)},
-            {'means': (1, 4)},
-        ),
-        'thermal': save_network(
-            folder / 'thermal.onnx',
-            'mean = GlobalAveragePool(x)',
-            {'x': (1, 1, SIZE, SIZE)},
-            {'mean': (1, 1, 1, 1)},
         ),
         'pool': save_pool(folder / 'pool.onnx'),
         'scaled': save_network(

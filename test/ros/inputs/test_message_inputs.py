@@ -13,6 +13,7 @@ from std_msgs.msg import Float32, Float32MultiArray
 
 from support.backends import ON_CPU
 from support.ros_messages import follow_clock, stamped
+from support.save_network import save_texts
 
 INPUTS = (
     'q=joints:joint_states#position[knee,hip]?default=0.5,0.25&scale=2',
@@ -21,26 +22,19 @@ INPUTS = (
     'command=twist:cmd_vel#linear[x,y],angular[z]',
     'velocity=odometry:odom#linear',
 )
+#: In the text format of ONNX.
+NETWORKS = {
+    'policy': '(float[1, 2] q, float[1, 2] dq, float[1, 3] gravity, float[1, 3] command, '
+    'float[1, 3] velocity) => (float[1, 13] action) '
+    '{ action = Concat <axis = 1> (q, dq, gravity, command, velocity) }',
+    'guided': '(float[1, 2] q, float[1, 1] gain, float[1, 2] prompt) => (float[1, 5] action) '
+    '{ action = Concat <axis = 1> (q, gain, prompt) }',
+}
 
 
 @pytest.fixture(scope='module')
 def models(tmp_path_factory):
-    from support.save_network import save_network
-
-    names = {'q': 2, 'dq': 2, 'gravity': 3, 'command': 3, 'velocity': 3}
-    path = tmp_path_factory.mktemp('models') / 'policy.onnx'
-    concat = 'action = Concat <axis = 1> ({})'.format
-    inputs = {name: (1, size) for name, size in names.items()}
-    guided = {'q': 2, 'gain': 1, 'prompt': 2}
-    return {
-        'policy': save_network(path, concat(', '.join(names)), inputs, {'action': (1, 13)}),
-        'guided': save_network(
-            path.with_name('guided.onnx'),
-            concat(', '.join(guided)),
-            {name: (1, size) for name, size in guided.items()},
-            {'action': (1, 5)},
-        ),
-    }
+    return save_texts(tmp_path_factory.mktemp('models'), NETWORKS)
 
 
 @ON_CPU

@@ -12,80 +12,54 @@ from vision_msgs.msg import Classification, Detection2DArray
 
 from support.backends import ON_CPU
 from support.ros_messages import GREEN, RED, as_image, at, half_and_half, pixels_of, tensor_list
-from support.save_network import save_network
+from support.save_network import save_network, save_texts
 
-SIZE = 32
 PIXELS = {'mean': [0.0], 'std': [1.0]}
+
+
+#: In the text format of ONNX.
+NETWORKS = {
+    # Class 0 where it is bright or far.
+    'gray_segmenter': '(float[1, 1, 32, 32] x) => (float[1, 2, 32, 32] scores) '
+    '<float[1] one = {1}> { dark = Sub(one, x) scores = Concat <axis = 1> (x, dark) }',
+    'gray_classifier': '(float[1, 1, 32, 32] x) => (float[1, 2] scores) <float[1] one = {1}> '
+    '{ mean = GlobalAveragePool(x) dark = Sub(one, mean) '
+    'both = Concat <axis = 1> (mean, dark) scores = Flatten(both) }',
+    'gray_depth': '(float[1, 1, 32, 32] x) => (float[1, 1, 32, 32] depth) <float[1] one = {1}> '
+    '{ depth = Add(x, one) }',
+    # The strongest of red, green, blue and alpha.
+    'rgba_segmenter': '(float[1, 4, 32, 32] x) => (float[1, 4, 32, 32] scores) '
+    '{ scores = Relu(x) }',
+    'color_segmenter': '(float[1, 3, 32, 32] x) => (float[1, 3, 32, 32] scores) '
+    '{ scores = Relu(x) }',
+    # This image and twice the previous one.
+    'recurrent_segmenter': '(float[1, 3, 32, 32] x, float[1, 3, 32, 32] h) => '
+    '(float[1, 3, 32, 32] scores, float[1, 3, 32, 32] hn) '
+    '{ twice = Add(h, h) scores = Add(x, twice) hn = Relu(x) }',
+    'classifier_with_prior': '(float[1, 3, 32, 32] x, float[1, 3] prior) => '
+    '(float[1, 3] scores) { pooled = GlobalAveragePool(x) means = Flatten(pooled) '
+    'scores = Add(means, prior) }',
+}
 
 
 @pytest.fixture(scope='module')
 def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp('models')
-    gray, color = (1, 1, SIZE, SIZE), (1, 3, SIZE, SIZE)
-    one = {'one': np.ones((1, 1, 1, 1), np.float32)}
     boxes = np.zeros((1, 4 + 2, 21), np.float32)
     boxes[0, :4, 0] = 8, 16, 16, 16  # Columns 0 to 16, rows 8 to 24.
     to_score = np.zeros((4, boxes.size), np.float32)
     to_score[3, 4 * 21] = 1  # The mean of the fourth channel is its score.
     return {
+        **save_texts(folder, NETWORKS),
         'rgbd_detector': save_network(
             folder / 'rgbd_detector.onnx',
             'pooled = GlobalAveragePool(x) means = Flatten(pooled) '
             'flat = MatMul(means, to_score) scores = Reshape(flat, shape) '
             'output0 = Add(scores, boxes)',
-            {'x': (1, 4, SIZE, SIZE)},
+            {'x': (1, 4, 32, 32)},
             {'output0': boxes.shape},
             constants={'boxes': boxes, 'to_score': to_score, 'shape': np.array(boxes.shape)},
             metadata={'task': 'detect', 'names': "{0: 'near', 1: 'far'}"},
-        ),
-        # Class 0 where it is bright or far.
-        'gray_segmenter': save_network(
-            folder / 'gray_segmenter.onnx',
-            'dark = Sub(one, x) scores = Concat <axis = 1> (x, dark)',
-            {'x': gray},
-            {'scores': (1, 2, SIZE, SIZE)},
-            constants=one,
-        ),
-        'gray_classifier': save_network(
-            folder / 'gray_classifier.onnx',
-            'mean = GlobalAveragePool(x) dark = Sub(one, mean) '
-            'both = Concat <axis = 1> (mean, dark) scores = Flatten(both)',
-            {'x': gray},
-            {'scores': (1, 2)},
-            constants=one,
-        ),
-        'gray_depth': save_network(
-            folder / 'gray_depth.onnx',
-            'depth = Add(x, one)',
-            {'x': gray},
-            {'depth': gray},
-            constants=one,
-        ),
-        # The strongest of red, green, blue and alpha.
-        'rgba_segmenter': save_network(
-            folder / 'rgba_segmenter.onnx',
-            'scores = Relu(x)',
-            {'x': (1, 4, SIZE, SIZE)},
-            {'scores': (1, 4, SIZE, SIZE)},
-        ),
-        'color_segmenter': save_network(
-            folder / 'color_segmenter.onnx',
-            'scores = Relu(x)',
-            {'x': color},
-            {'scores': color},
-        ),
-        # This image and twice the previous one.
-        'recurrent_segmenter': save_network(
-            folder / 'recurrent_segmenter.onnx',
-            'twice = Add(h, h) scores = Add(x, twice) hn = Relu(x)',
-            {'x': color, 'h': color},
-            {'scores': color, 'hn': color},
-        ),
-        'classifier_with_prior': save_network(
-            folder / 'classifier_with_prior.onnx',
-            'pooled = GlobalAveragePool(x) means = Flatten(pooled) scores = Add(means, prior)',
-            {'x': color, 'prior': (1, 3)},
-            {'scores': (1, 3)},
         ),
     }
 

@@ -3,8 +3,7 @@
 
 def tokens(count=16):
     """Make `x` (1, 16, 8): a patch a token, and one layer of attention with its norms."""
-    return (
-        """
+    body = """
         patches = Conv <kernel_shape = [8, 8], strides = [8, 8]> (images, patch_w)
         token_shape = Constant <value_ints = [1, 8, 16]> ()
         flat = Reshape (patches, token_shape)
@@ -24,42 +23,41 @@ def tokens(count=16):
         gelu = Mul (up, erf)
         down = MatMul (gelu, wd)
         x = Add (residual, down)
-    """,
-        [
-            'float[8,3,8,8] patch_w',
-            'float[1,16,8] position',
-            'float[8] ln_scale',
-            'float[8] ln_bias',
-            'float[8,8] wq',
-            'float[8,8] wk',
-            'float[8,8] wv',
-            'float[8,16] wu',
-            'float[16,8] wd',
-        ],
-    )
+    """
+    return body, [
+        'float[8,3,8,8] patch_w',
+        'float[1,16,8] position',
+        'float[8] ln_scale',
+        'float[8] ln_bias',
+        'float[8,8] wq',
+        'float[8,8] wk',
+        'float[8,8] wv',
+        'float[8,16] wu',
+        'float[16,8] wd',
+    ]
 
 
 def detr(classes, logits='logits', boxes='pred_boxes'):
     body, weights = tokens()
-    return (
-        body
-        + f"""
+    body += f"""
         {logits} = MatMul (x, w_logits)
         hidden = MatMul (x, w_hidden)
         relu = Relu (hidden)
         raw = MatMul (relu, w_box)
         {boxes} = Sigmoid (raw)
-    """,
-        [*weights, f'float[8,{classes}] w_logits', 'float[8,8] w_hidden', 'float[8,4] w_box'],
-    )
+    """
+    return body, [
+        *weights,
+        f'float[8,{classes}] w_logits',
+        'float[8,8] w_hidden',
+        'float[8,4] w_box',
+    ]
 
 
 def rtdetr_queries():
     """Choose 9 queries by score, and sample the image around each: deformable attention."""
     body, weights = tokens()
-    return (
-        body
-        + """
+    body += """
         encoded = MatMul (x, w_encoded)
         best = ReduceMax <axes = [-1], keepdims = 0> (encoded)
         best_scores, chosen = TopK <axis = 1> (best, nine)
@@ -83,25 +81,22 @@ def rtdetr_queries():
         ratio = Div (clipped, inverse)
         unsigmoid = Log (ratio)
         pred_boxes = Sigmoid (unsigmoid)
-    """,
-        [
-            *weights,
-            'float[8,3] w_encoded',
-            'float[8,4] w_offset',
-            'float[8,3] w_logits',
-            'float[8,4] w_box',
-            'float low = {0.00001}',
-            'float high = {1}',
-            'int64[1] nine = {9}',
-        ],
-    )
+    """
+    return body, [
+        *weights,
+        'float[8,3] w_encoded',
+        'float[8,4] w_offset',
+        'float[8,3] w_logits',
+        'float[8,4] w_box',
+        'float low = {0.00001}',
+        'float high = {1}',
+        'int64[1] nine = {9}',
+    ]
 
 
 def rtdetr_deployed():
     body, weights = rtdetr_queries()
-    return (
-        body
-        + """
+    body += """
         cxcy, wh = Split <axis = 2> (pred_boxes, halves)
         half = Mul (wh, a_half)
         x1y1 = Sub (cxcy, half)
@@ -123,17 +118,14 @@ def rtdetr_deployed():
         tile_4 = Constant <value_ints = [1, 1, 4]> ()
         row_4 = Tile (row_1, tile_4)
         boxes = GatherElements <axis = 1> (pixels, row_4)
-    """,
-        [*weights, 'int64[2] halves = {2, 2}', 'float a_half = {0.5}'],
-    )
+    """
+    return body, [*weights, 'int64[2] halves = {2, 2}', 'float a_half = {0.5}']
 
 
 def mask_queries():
     """Make a class and a mask per query: products of embeddings and pixels."""
     body, weights = tokens()
-    return (
-        body
-        + """
+    body += """
         class_queries_logits = MatMul (x, w_logits)
         hidden = MatMul (x, w_hidden)
         relu = Relu (hidden)
@@ -144,26 +136,22 @@ def mask_queries():
         products = MatMul (embedded, flat_pixels)
         mask_shape = Constant <value_ints = [1, 16, 8, 8]> ()
         masks_queries_logits = Reshape (products, mask_shape)
-    """,
-        [
-            *weights,
-            'float[8,4] w_logits',
-            'float[8,8] w_hidden',
-            'float[8,8] w_mask',
-            'float[8,8,2,2] w_up',
-        ],
-    )
+    """
+    return body, [
+        *weights,
+        'float[8,4] w_logits',
+        'float[8,8] w_hidden',
+        'float[8,8] w_mask',
+        'float[8,8,2,2] w_up',
+    ]
 
 
 def rfdetr_seg():
     body, weights = mask_queries()
-    return (
-        body
-        + """
+    body += """
         labels = Identity (class_queries_logits)
         masks = Identity (masks_queries_logits)
         raw = MatMul (relu, w_box)
         dets = Sigmoid (raw)
-    """,
-        [*weights, 'float[8,4] w_box'],
-    )
+    """
+    return body, [*weights, 'float[8,4] w_box']

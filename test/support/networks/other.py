@@ -6,7 +6,7 @@ from support.networks.yolo import FEATURES
 
 def priors(scores, boxes, activation):
     """Make (1, 16, 4) corners by priors, and (1, 16, 3) scores."""
-    return (
+    body = (
         FEATURES
         + f"""
         raw_scores = Conv (p3, w_scores)
@@ -27,16 +27,16 @@ def priors(scores, boxes, activation):
         low = Sub (center, half)
         high = Add (center, half)
         {boxes} = Concat <axis = 2> (low, high)
-    """,
-        [
-            'float[3,3,1,1] w_scores',
-            'float[4,3,1,1] w_boxes',
-            'int64[2] halves = {2, 2}',
-            'float[1,16,2] prior_xy',
-            'float[1,16,2] prior_wh',
-            'float a_half = {0.5}',
-        ],
+    """
     )
+    return body, [
+        'float[3,3,1,1] w_scores',
+        'float[4,3,1,1] w_boxes',
+        'int64[2] halves = {2, 2}',
+        'float[1,16,2] prior_xy',
+        'float[1,16,2] prior_wh',
+        'float a_half = {0.5}',
+    ]
 
 
 def onnx_nms(chosen):
@@ -57,19 +57,16 @@ def yolov3():
 
 
 def _suppressed(chosen, body, weights):
-    return (
-        body
-        + f"""
+    body += f"""
         scores = Transpose <perm = [0, 2, 1]> (class_scores)
         {chosen} = NonMaxSuppression (boxes, scores, most, most_iou, least_score)
-    """,
-        [
-            *weights,
-            'int64[1] most = {20}',
-            'float[1] most_iou = {0.5}',
-            'float[1] least_score = {0.1}',
-        ],
-    )
+    """
+    return body, [
+        *weights,
+        'int64[1] most = {20}',
+        'float[1] most_iou = {0.5}',
+        'float[1] least_score = {0.1}',
+    ]
 
 
 def paddle(is_finished):
@@ -86,9 +83,7 @@ def paddle(is_finished):
     weights = [*weights, 'int64[2] one_one = {1, 1}']
     if not is_finished:
         return body, weights
-    return (
-        body
-        + """
+    body += """
         chosen = NonMaxSuppression (boxes, scores, most, most_iou, least_score)
         image, labels, cells = Split <axis = 1> (chosen, ones)
         where = Concat <axis = 1> (image, cells)
@@ -101,60 +96,53 @@ def paddle(is_finished):
         all = Shape (rows)
         count = Slice (all, zero, one)
         numbers = Cast <to = 6> (count)
-    """,
-        [
-            *weights,
-            'int64[3] ones = {1, 1, 1}',
-            'int64[1] zero = {0}',
-            'int64[1] one = {1}',
-            'int64[1] most = {20}',
-            'float[1] most_iou = {0.5}',
-            'float[1] least_score = {0.1}',
-        ],
-    )
+    """
+    return body, [
+        *weights,
+        'int64[3] ones = {1, 1, 1}',
+        'int64[1] zero = {0}',
+        'int64[1] one = {1}',
+        'int64[1] most = {20}',
+        'float[1] most_iou = {0.5}',
+        'float[1] least_score = {0.1}',
+    ]
 
 
 def efficient_nms():
     body, weights = priors('class_scores', 'boxes', 'Sigmoid')
-    return (
-        body
-        + """
+    body += """
         num_dets, det_boxes, det_scores, det_classes = TRT.EfficientNMS_TRT
             <background_class = -1, box_coding = 0, iou_threshold = 0.5, max_output_boxes = 20,
              plugin_version = "1", score_activation = 0, score_threshold = 0.1>
             (boxes, class_scores)
-    """,
-        weights,
-    )
+    """
+    return body, weights
 
 
 def torchvision():
     """What its detectors have before NMS: scores above a threshold, as NonZero."""
     body, weights = priors('class_scores', 'all_boxes', 'Sigmoid')
-    return (
-        body
-        + """
+    body += """
         passes = Greater (class_scores, a_half)
         where = NonZero (passes)
         rows = Transpose <perm = [1, 0]> (where)
         scores = GatherND (class_scores, rows)
         boxes = ReduceMax <axes = [0], keepdims = 0> (all_boxes)
-    """,
-        weights,
-    )
+    """
+    return body, weights
 
 
 def dense(tail, weights=()):
     """Three channels a pixel, at the image's size."""
-    return (
+    body = (
         FEATURES
         + f"""
         low = Conv (p3, w_low)
         sizes = Constant <value_ints = [1, 3, 32, 32]> ()
         {tail}
-    """,
-        ['float[3,3,1,1] w_low', *weights],
+    """
     )
+    return body, ['float[3,3,1,1] w_low', *weights]
 
 
 BILINEAR = (
@@ -163,22 +151,20 @@ BILINEAR = (
 
 
 def heatmaps():
-    return (
+    body = (
         FEATURES
         + """
         up = ConvTranspose <strides = [2, 2], pads = [1, 1, 1, 1]> (p3, w_up)
         relu = Relu (up)
         heatmaps = Conv (relu, w_points)
-    """,
-        ['float[3,8,4,4] w_up', 'float[17,8,1,1] w_points'],
+    """
     )
+    return body, ['float[3,8,4,4] w_up', 'float[17,8,1,1] w_points']
 
 
 def depth(output):
     body, weights = tokens()
-    return (
-        body
-        + f"""
+    body += f"""
         back = Transpose <perm = [0, 2, 1]> (x)
         map_shape = Constant <value_ints = [1, 8, 4, 4]> ()
         map = Reshape (back, map_shape)
@@ -189,22 +175,19 @@ def depth(output):
         one = Conv (large, w_one)
         positive = Relu (one)
         {output}
-    """,
-        [*weights, 'float[8,8,2,2] w_up', 'float[1,8,1,1] w_one'],
-    )
+    """
+    return body, [*weights, 'float[8,8,2,2] w_up', 'float[1,8,1,1] w_one']
 
 
 def pooled(tail, weights):
-    return (
-        f"""
+    body = f"""
         c = Conv <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (images, w)
         r = Relu (c)
         p = GlobalAveragePool (r)
         f = Flatten <axis = 1> (p)
         {tail}
-    """,
-        ['float[8,3,3,3] w', *weights],
-    )
+    """
+    return body, ['float[8,3,3,3] w', *weights]
 
 
 GEMM = 'float[3,8] w_out', 'float[3] b_out'
@@ -212,7 +195,7 @@ GEMM = 'float[3,8] w_out', 'float[3] b_out'
 
 def lstr():
     """Leave padded cells out; curves share four of their parameters, the mean over the queries."""
-    return (
+    body = (
         FEATURES
         + """
         few = Conv (p3, w_few)
@@ -234,13 +217,13 @@ def lstr():
         shared = Tile (mean, repeats)
         ends, rest = Split <axis = 2> (own)
         pred_curves = Concat <axis = 2> (ends, shared, rest)
-    """,
-        [
-            'float[2,3,1,1] w_few',
-            'float[56,32] w_hidden',
-            'float[56] b_hidden',
-            'float[8,2] w_class',
-            'float[8,4] w_own',
-            'float[8,4] w_shared',
-        ],
+    """
     )
+    return body, [
+        'float[2,3,1,1] w_few',
+        'float[56,32] w_hidden',
+        'float[56] b_hidden',
+        'float[8,2] w_class',
+        'float[8,4] w_own',
+        'float[8,4] w_shared',
+    ]

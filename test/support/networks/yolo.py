@@ -38,7 +38,7 @@ def cells(name, channels):
 def distances():
     """Make `lt` and `rb` (1, 2, 21) as distributions: Ultralytics' DFL."""
     lines, weights = cells('box', 64)
-    return (
+    body = (
         lines
         + """
         dfl_shape = Constant <value_ints = [1, 4, 16, 21]> ()
@@ -54,15 +54,20 @@ def distances():
         one = Constant <value_ints = [1]> ()
         lt = Slice (dist, zero, two, one)
         rb = Slice (dist, two, four, one)
-    """,
-        [*weights, 'float[1,16,1,1] dfl_w', 'float[1,2,21] anchors', 'float[1,21] strides'],
+    """
     )
+    return body, [
+        *weights,
+        'float[1,16,1,1] dfl_w',
+        'float[1,2,21] anchors',
+        'float[1,21] strides',
+    ]
 
 
 def yolov8_boxes():
     """Make `xywh` (1, 4, 21)."""
     lines, weights = distances()
-    return (
+    body = (
         lines
         + """
         x1y1 = Sub (anchors, lt)
@@ -73,15 +78,15 @@ def yolov8_boxes():
         size = Sub (x2y2, x1y1)
         cells_xywh = Concat <axis = 1> (center, size)
         xywh = Mul (cells_xywh, strides)
-    """,
-        weights,
+    """
     )
+    return body, weights
 
 
 def yolov8(extras='', extra_lines=''):
     lines, weights = yolov8_boxes()
     more, more_weights = cells('cls', 3)
-    return (
+    body = (
         FEATURES
         + lines
         + more
@@ -89,15 +94,15 @@ def yolov8(extras='', extra_lines=''):
         + f"""
         scores = Sigmoid (cls)
         output0 = Concat <axis = 1> (xywh, scores{extras})
-    """,
-        [*weights, *more_weights],
+    """
     )
+    return body, [*weights, *more_weights]
 
 
 def yolov8_seg():
     body, weights = yolov8(', coefficients')
     lines, more = cells('coefficients', 8)
-    return (
+    body = (
         FEATURES
         + lines
         + body.removeprefix(FEATURES)
@@ -105,16 +110,16 @@ def yolov8_seg():
         proto = ConvTranspose <kernel_shape = [2, 2], strides = [2, 2]> (p3, proto_w)
         proto_sigmoid = Sigmoid (proto)
         output1 = Mul (proto, proto_sigmoid)
-    """,
-        [*weights, *more, 'float[3,8,2,2] proto_w'],
+    """
     )
+    return body, [*weights, *more, 'float[3,8,2,2] proto_w']
 
 
 def yolov8_obb():
     lines, weights = distances()
     scores, more = cells('cls', 3)
     angles, even_more = cells('angle_raw', 1)
-    return (
+    body = (
         FEATURES
         + lines
         + scores
@@ -141,24 +146,24 @@ def yolov8_obb():
         xywh = Mul (cells_xywh, strides)
         scores = Sigmoid (cls)
         output0 = Concat <axis = 1> (xywh, scores, angle)
-    """,
-        [
-            *weights,
-            *more,
-            *even_more,
-            'float quarter = {0.25}',
-            'float pi = {3.14159}',
-            'float half = {0.5}',
-            'int64[2] halves = {1, 1}',
-        ],
+    """
     )
+    return body, [
+        *weights,
+        *more,
+        *even_more,
+        'float quarter = {0.25}',
+        'float pi = {3.14159}',
+        'float half = {0.5}',
+        'int64[2] halves = {1, 1}',
+    ]
 
 
 def yolov10():
     """The two TopK of Ultralytics' end-to-end head: 9 of 21 cells, then 9 of their scores."""
     lines, weights = distances()
     scores, more = cells('cls', 3)
-    return (
+    body = (
         FEATURES
         + lines
         + scores
@@ -193,9 +198,9 @@ def yolov10():
         class_1 = Unsqueeze (class, last)
         class_f = Cast <to = 1> (class_1)
         output0 = Concat <axis = -1> (top_boxes, top_1, class_f)
-    """,
-        [*weights, *more, 'int64[2] four_three = {4, 3}', 'int64[1] k = {9}'],
+    """
     )
+    return body, [*weights, *more, 'int64[2] four_three = {4, 3}', 'int64[1] k = {9}']
 
 
 def yolov5(channels=8):
@@ -257,14 +262,11 @@ def yolox():
         """
         weights += [f'float[{n},3,1,1] {w}{level}' for w, n in (('wr', 4), ('wo', 1), ('wc', 3))]
         parts.append(f'z{level}')
-    return (
-        body
-        + f"""
+    body += f"""
         all = Concat <axis = 2> ({', '.join(parts)})
         output = Transpose <perm = [0, 2, 1]> (all)
-    """,
-        weights,
-    )
+    """
+    return body, weights
 
 
 def distributions(is_concatenated):

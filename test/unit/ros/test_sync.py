@@ -60,34 +60,35 @@ def test_one_topic_needs_no_partner():
     assert exact.is_jump(0, -MAX_REORDERING_NS)
 
 
-def test_messages_older_than_a_set_are_dropped_with_it():
-    exact, drops = matcher()
-    assert matched(exact, (0, 1), (0, 2), (1, 2), (1, 1)) == [(2, 2)]
-    assert drops == {(0, NO_PARTNER): 1, (1, LATE): 1}
-
-
-def test_the_oldest_message_of_a_full_queue_has_no_partner():
+@pytest.mark.parametrize(
+    ('arrivals', 'stamps', 'dropped'),
+    [
+        pytest.param(
+            [(0, 1), (0, 2), (1, 2), (1, 1)],
+            [2],
+            {(0, NO_PARTNER): 1, (1, LATE): 1},
+            id='older than a set',
+        ),
+        pytest.param(
+            [(0, 1), (0, 2), (0, 3), (1, 1), (1, 3)],
+            [3],
+            {(0, NO_PARTNER): 2, (1, NO_PARTNER): 1},
+            id='the oldest of a full queue',
+        ),
+        pytest.param([(0, 1), (0, 2), (1, 1), (1, 2)], [1, 2], {}, id='a full queue'),
+        pytest.param([(0, 5), (0, 4), (1, 4), (1, 5)], [4, 5], {}, id='out of order'),
+        pytest.param(
+            [(0, 5), (0, 5), (1, 5), (1, 5)],
+            [5],
+            {(0, DUPLICATE): 1, (1, DUPLICATE): 1},
+            id='a second one of a stamp',
+        ),
+    ],
+)
+def test_messages_without_partners_are_dropped(arrivals, stamps, dropped):
     exact, drops = matcher(queue_size=2)
-    assert matched(exact, (0, 1), (0, 2), (0, 3), (1, 1), (1, 3)) == [(3, 3)]
-    assert drops == {(0, NO_PARTNER): 2, (1, NO_PARTNER): 1}
-
-
-def test_a_full_queue_keeps_as_many_messages_as_its_size():
-    exact, drops = matcher(queue_size=2)
-    assert matched(exact, (0, 1), (0, 2), (1, 1), (1, 2)) == [(1, 1), (2, 2)]
-    assert drops == {}
-
-
-def test_a_message_out_of_order_completes_a_set_while_its_partner_waits():
-    exact, drops = matcher()
-    assert matched(exact, (0, 5), (0, 4), (1, 4), (1, 5)) == [(4, 4), (5, 5)]
-    assert drops == {}
-
-
-def test_a_second_message_of_one_stamp_is_dropped():
-    exact, drops = matcher()
-    assert matched(exact, (0, 5), (0, 5), (1, 5), (1, 5)) == [(5, 5)]
-    assert drops == {(0, DUPLICATE): 1, (1, DUPLICATE): 1}
+    assert matched(exact, *arrivals) == [(stamp, stamp) for stamp in stamps]
+    assert drops == dropped
 
 
 @pytest.mark.parametrize(('difference', 'is_set'), [(10, True), (-10, True), (11, False)])
@@ -120,16 +121,6 @@ def test_a_stamp_far_behind_is_a_jump_of_time():
     assert not exact.is_jump(0, 9 * MAX_REORDERING_NS)
     assert exact.is_jump(0, 9 * MAX_REORDERING_NS - 1)
     assert not exact.is_jump(1, 0)
-
-
-def test_after_one_stamp_far_ahead_messages_meet_again():
-    exact, drops = matcher()
-    wrong, right = 100 * MAX_REORDERING_NS, 3 * MAX_REORDERING_NS
-    assert matched(exact, (0, wrong)) == []
-    assert exact.is_jump(0, right)
-    exact.clear(JUMPED)
-    assert matched(exact, (0, right), (1, right)) == [(right, right)]
-    assert drops == {(0, JUMPED): 1}
 
 
 arrivals = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30)), max_size=80)

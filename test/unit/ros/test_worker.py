@@ -40,36 +40,6 @@ class Handler:
         self.handled.append(item)
 
 
-def test_waiting_item_is_replaced_by_newest():
-    handler = Handler()
-    worker = one_lane(handler, handler.dropped.append)
-    worker.put(1)
-    assert handler.started.acquire(timeout=DEADLINE_SECONDS)
-    for item in (2, 3, 4):
-        worker.put(item)
-    handler.go_on.release(2)
-    assert handler.started.acquire(timeout=DEADLINE_SECONDS)
-    worker.close()
-    assert handler.handled == [1, 4]
-    assert handler.dropped == [REPLACED, REPLACED]
-
-
-def test_close_finishes_current_item_and_drops_waiting_one():
-    handler = Handler()
-    worker = one_lane(handler, handler.dropped.append)
-    worker.put(1)
-    assert handler.started.acquire(timeout=DEADLINE_SECONDS)
-    worker.put(2)
-    closing = threading.Thread(target=worker.close)
-    closing.start()
-    handler.go_on.release(2)
-    closing.join(DEADLINE_SECONDS)
-    assert (handler.handled, handler.dropped) == ([1], [STOPPED])
-    worker.put(3)
-    worker.close()
-    assert (handler.handled, handler.dropped) == ([1], [STOPPED, STOPPED])
-
-
 def test_items_report_queue_age_after_handling():
     handler, ages = Handler(), []
     worker = one_lane(handler, handler.dropped.append, on_taken=ages.append)
@@ -181,19 +151,6 @@ def test_close_waits_for_the_item_of_a_thread_that_put_it():
     putting.join()
 
 
-def test_rate_limit_replaces_faster_items():
-    handled, dropped, done = [], [], threading.Event()
-    worker = one_lane(
-        lambda item: (handled.append(item), done.set()), dropped.append, max_rate_hz=lambda: 0.001
-    )
-    worker.put(1)
-    assert done.wait(DEADLINE_SECONDS)
-    for item in (2, 3):  # The next is due in a thousand seconds.
-        worker.put(item)
-    worker.close()
-    assert (handled, dropped) == ([1], [REPLACED, STOPPED])
-
-
 @pytest.mark.parametrize('slow', [0.001, 1e-11, 5e-324])
 @pytest.mark.parametrize('fast', [0.0, 1000.0])
 def test_lifting_rate_limit_releases_waiting_item(slow, fast):
@@ -281,21 +238,16 @@ def test_rate_limit_neither_drifts_nor_bursts_after_a_pause():
 
 
 def test_the_rate_limit_is_each_lanes_own():
-    handled, dropped, done = [], [], threading.Semaphore(0)
-    worker = FairWorker(
-        after(lambda items: (handled.extend(items), done.release())),
-        lambda *what: dropped.append(what),
-        lanes=2,
-        max_rate_hz=lambda: 0.001,
-    )
-    for lane in (0, 1):
-        worker.put('a', lane)
-        assert done.acquire(timeout=DEADLINE_SECONDS)
-    for lane in (0, 1, 1):  # The next of each is due in a thousand seconds.
-        worker.put('b', lane)
+    handler = Handler()
+    worker = fair_worker(handler, lanes=3, max_batch=3, max_rate_hz=lambda: 0.001)
+    for item, lanes in (('a', [0]), ('b', [0, 1]), ('c', [0, 1, 2])):
+        for lane in lanes:  # The next of each is due in a thousand seconds.
+            worker.put(item, lane)
+        handler.go_on.release()
+        assert handler.started.acquire(timeout=DEADLINE_SECONDS)
     worker.close()
-    assert handled == [(0, 'a'), (1, 'a')]
-    assert dropped == [(1, REPLACED), (0, STOPPED), (1, STOPPED)]
+    assert handler.handled == [[(0, 'a')], [(1, 'b')], [(2, 'c')]]
+    assert handler.dropped == [(0, REPLACED), (0, STOPPED), (1, STOPPED)]
 
 
 class Overlapping:
@@ -362,7 +314,7 @@ def test_results_are_delivered_in_order_of_arrival():
     assert frames.delivered == [1, 2, 3]
 
 
-def test_close_finishes_all_items_in_flight():
+def test_close_finishes_all_items_in_flight_and_drops_others():
     frames = Overlapping()
     worker = frames.worker()
     for item in (1, 2):
@@ -375,6 +327,9 @@ def test_close_finishes_all_items_in_flight():
         frames.finish(item)
     closing.join(DEADLINE_SECONDS)
     assert (frames.delivered, frames.dropped) == ([1, 2], [(0, STOPPED)])
+    worker.put(4)
+    worker.close()
+    assert (frames.delivered, frames.dropped) == ([1, 2], [(0, STOPPED)] * 2)
 
 
 def test_only_full_batch_starts_beside_batch_in_flight():

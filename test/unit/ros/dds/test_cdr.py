@@ -68,10 +68,21 @@ def test_texts_are_read_as_rclpy_does(encoded, decoded):
     assert read_image(image(encoding=encoded)).encoding == decoded
 
 
-@pytest.mark.parametrize('head', [b'', b'\0', b'\0\1\0', b'\1\1\0\0', b'\0\2\0\0', b'\0\7\0\0'])
-def test_rejects_unsupported_cdr_encapsulation(head):
+@pytest.mark.parametrize(
+    ('head', 'shown'),
+    [
+        (b'', 'missing'),
+        (b'\0', '00'),
+        (b'\0\1\0', '00 01 00'),
+        (b'\1\1\0\0', '01 01 00 00'),
+        (b'\0\2\0\0', '00 02 00 00'),
+        (b'\0\7\0\0', '00 07 00 00'),
+    ],
+)
+def test_rejects_unsupported_cdr_encapsulation(head, shown):
     message = image(head=head) if len(head) == 4 else np.frombuffer(head, np.uint8)
-    with pytest.raises(BadFrameError, match='not plain CDR') as caught:
+    wanted = f'Unsupported message encoding: header {shown}, not plain CDR'
+    with pytest.raises(BadFrameError, match=wanted) as caught:
         read_image(message)
     assert caught.value.kind == 'bad CDR'
 
@@ -169,15 +180,6 @@ def test_images_of_one_size_are_written_into_the_same_memory():
     writer = ImageWriter()
     first = writer.begin((0, 0), 'camera', (8, 8), 'bgr8').ctypes.data
     assert writer.begin((1, 1), 'camera', (8, 8), 'bgr8').ctypes.data == first
-
-
-def test_empty_message_error_shows_no_first_bytes():
-    with pytest.raises(
-        BadFrameError, match='Unsupported message encoding: header missing, not plain CDR'
-    ):
-        read_image(np.empty(0, np.uint8))
-    with pytest.raises(BadFrameError, match='header 00 03 00 00, not plain CDR'):
-        read_image(np.frombuffer(b'\0\3\0\0', np.uint8))
 
 
 @pytest.mark.parametrize('size', [0, 1, 3, 7, 8, 9, 23])
