@@ -259,6 +259,10 @@ class _Reader:
                 )
             if len(sources) > 1:
                 self.pipeline['inputs'].refuse(f'The input {name} has two sources: {sources}.')
+            if self.inputs[name].is_noise and sources != ['pipeline/inputs']:
+                self.pipeline['inputs'].refuse(
+                    f'The input {name} has initial_noise, and another source: {sources[0]}.'
+                )
 
     def _groups(self) -> Iterator[Group]:
         """Yield the networks in order, those of a loop together."""

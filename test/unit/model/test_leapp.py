@@ -116,6 +116,7 @@ def bomb() -> str:
         ('- B/bi1', '- B/bi3', "'B/bi3' is not among A/ai1"),
         ('- ai1', '- ai1\n    - ai2', 'The input A/ai2 has two sources'),
         ('A:\n    - ai1', 'A: []', 'The input A/ai1 has no source'),
+        ('name: bi1', 'name: bi1\n      initial_noise: true', 'and another source: data_flow'),
         ('A/ao1:\n    - B/bi1', 'B/bo1:\n    - A/ai1', 'computed after its use'),
         ('A/ao1:', 'A/ao1:\n    - B/bi1\n    A/ao2:', 'The input B/bi1 has two sources'),
         ('name: bi1\n', 'name: bi1\n      dtype: float16\n', 'The key dtype occurs twice'),
