@@ -183,8 +183,8 @@ def sized(network: Runner, first: Candidate, given: ModelOptions) -> Iterator[Ca
 
 def _changed(network: Runner, first: Candidate, values: Mapping[str, Any]) -> Iterator[Candidate]:
     """Yield a reading with other options, if it is another one and the network takes them."""
-    options = replace(first.options, **values)
     with suppress(TensorMismatchError, ParameterError):
+        options = replace(first.options, **values)
         found = Candidate(options, resolve(network, options), first.trained)
         if found.key != first.key:
             yield found

@@ -85,6 +85,12 @@ def test_a_truth_that_does_not_fit_is_an_error(fit, args, message):
     assert message in err
 
 
+def test_a_stated_padding_is_tried_with_each_resize_that_pads(fit):
+    code, out, *_ = fit('--pad-value', 114, '--mean', '0', '--std', '1', '--json')
+    assert code == 0
+    assert {each['resize'] for each in json.loads(out)} == {'letterbox', 'letterbox_topleft'}
+
+
 def test_pictures_that_show_nothing_are_reported(fit, tmp_path):
     import numpy as np
 
