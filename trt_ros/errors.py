@@ -31,6 +31,17 @@ def printable(text: str, *, lines: bool = False) -> str:
     return _shortened(escaped)
 
 
+def counted(count: int, noun: str) -> str:
+    """
+    Return a number and its noun.
+
+    >>> counted(1, 'class name'), counted(2, 'class')
+    ('1 class name', '2 classes')
+    """
+    ending = '' if count == 1 else 'es' if noun.endswith('s') else 's'
+    return f'{count} {noun}{ending}'
+
+
 def meant(name: str, known: Iterable[str]) -> str:
     """Return a 'Did you mean' hint with the nearest known names, in any case; '' without any."""
     from difflib import get_close_matches  # Not needed to print --help.

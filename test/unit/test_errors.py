@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from trt_ros.errors import MAX_CHARACTERS, ModelError, printable
+from trt_ros.errors import MAX_CHARACTERS, ModelError, counted, printable
 
 HOSTILE = '\x1b]0;owned\x07\x9b31m\u202eevil\u2066\0\ud800'
 
@@ -22,6 +22,11 @@ HOSTILE = '\x1b]0;owned\x07\x9b31m\u202eevil\u2066\0\ud800'
 )
 def test_control_characters_are_escaped_and_letters_stay(text, expected):
     assert printable(text) == expected
+
+
+def test_a_number_has_the_noun_of_one_or_of_several():
+    found = [counted(number, noun) for noun in ('class', 'name') for number in (0, 1, 2)]
+    assert found == ['0 classes', '1 class', '2 classes', '0 names', '1 name', '2 names']
 
 
 def test_line_breaks_stay_where_lines_are_wanted():

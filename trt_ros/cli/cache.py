@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trt_ros.cli._flags import add_flags, add_option_flags
-from trt_ros.errors import BackendError, ModelError, printable
+from trt_ros.errors import BackendError, ModelError, counted, printable
 from trt_ros.progress import Reporter
 
 if TYPE_CHECKING:
@@ -59,7 +59,9 @@ def run(args: Namespace) -> int:
             print(printable(f'{row["file"]}: {row["problem"]}'))
         size = sum(row['nbytes'] for row in rows) / 2**20
         what = {'list': '', 'verify': '', 'prune': ' to remove' if args.dry_run else ' removed'}
-        summary = f'{len(rows)} engines{what[args.action]}, {size:.1f} MiB, in {cache.root}'
+        summary = (
+            f'{counted(len(rows), "engine")}{what[args.action]}, {size:.1f} MiB, in {cache.root}'
+        )
         print(printable(summary))
     has_problem = bool(damaged) or any(row['problem'] for row in rows)
     return 1 if args.action == 'verify' and has_problem else 0

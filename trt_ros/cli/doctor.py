@@ -15,7 +15,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from trt_ros.cli._doctor_gpu import Finding, dla_cores, gpu_findings, jetson_findings
-from trt_ros.errors import BackendError, ParameterError, printable
+from trt_ros.errors import BackendError, ParameterError, counted, printable
 from trt_ros.process_memory import FAST_DDS_VARIABLES, fast_dds_variables
 from trt_ros.regular_file import system_text
 
@@ -134,7 +134,9 @@ def _cache() -> Iterator[Finding]:
             'engine cache', 'problem', f'{folder} cannot be written', 'set engine_cache_dir'
         )
         return
-    yield Finding('engine cache', 'ok', f'{cache.root}, {len(list(cache.entries()))} engines')
+    yield Finding(
+        'engine cache', 'ok', f'{cache.root}, {counted(len(list(cache.entries())), "engine")}'
+    )
 
 
 #: Releases that lack what the nodes need.

@@ -33,7 +33,7 @@ from trt_ros.cli._flags import (
     number,
     positive,
 )
-from trt_ros.errors import ParameterError, printable
+from trt_ros.errors import ParameterError, counted, printable
 from trt_ros.progress import Reporter
 from trt_ros.runtime.options import PREPROCESSING, ModelOptions
 from trt_ros.vision.pixel_limit import PixelLimit
@@ -128,7 +128,8 @@ def _truths(args: Namespace, names: Sequence[str]) -> list[Truth | None]:
         return read_truths(args.annotations, [Path(name) for name in names])
     if args.counts and len(args.counts) != len(names):
         raise ParameterError(
-            f'--counts has {len(args.counts)} numbers for {len(names)} pictures.',
+            f'--counts has {counted(len(args.counts), "number")} for '
+            f'{counted(len(names), "picture")}.',
             remedy='Give one number per picture, in their order.',
         )
     return [Truth(count) for count in args.counts] or [None] * len(names)

@@ -8,6 +8,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
+from trt_ros.errors import counted
 from trt_ros.families.layout import Layout
 from trt_ros.parameter_field import require_choices
 from trt_ros.tensors import TensorSpec
@@ -74,7 +75,7 @@ class NetworkDescription:
     @property
     def named_classes(self) -> str:
         """Number of named classes in words."""
-        return f'{self.class_count} named class{"es" * (self.class_count != 1)}'
+        return counted(self.class_count or 0, 'named class')
 
     def __str__(self) -> str:
         outputs = '; '.join(map(str, self.outputs)) or 'none'

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from trt_ros.errors import counted
 from trt_ros.regular_file import read_regular
 
 MAX_NBYTES = 1 << 24  # Of a file beside a model, such as the vocabulary of a tokenizer.
@@ -32,7 +33,7 @@ def read_published(model_path: str, metadata: Mapping[str, str]) -> Published:
         told = sorted(values)
         if names and 'names' not in found:
             found['names'] = repr(list(map(str, names)))
-            told.append(f'{len(names)} class name{"s" * (len(names) != 1)}')
+            told.append(counted(len(names), 'class name'))
         if size and 'imgsz' not in found:
             found['imgsz'] = repr(list(size))
             told.append(f'input size {size[1]}x{size[0]}')

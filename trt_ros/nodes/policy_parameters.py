@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.errors import ParameterError, TensorMismatchError, meant
+from trt_ros.errors import ParameterError, TensorMismatchError, counted, meant
 from trt_ros.model.bundle import Port
 from trt_ros.model.kinds import field_of
 from trt_ros.policy.chunks import MODES
@@ -231,7 +231,7 @@ class CommandParameters:
                 lines.append(f'{key} of the metadata: not published, {self.output} has no gains')
                 continue
             found[name] = values
-            lines.append(f'{name}: {key} of the metadata, {len(values)} values')
+            lines.append(f'{name}: {key} of the metadata, {counted(len(values), "value")}')
         return found, lines
 
     @property
@@ -268,7 +268,7 @@ class CommandParameters:
         if counts - {count, -1} or count < 1:
             raise ParameterError(
                 f'The outputs are {"; ".join(map(str, outputs))}, but joints has '
-                f'{len(self.joints)} names.',
+                f'{counted(len(self.joints), "name")}.',
                 cause='The last dimension of an output is the joints.',
                 remedy='Set joints to their names, one per element.',
             )
@@ -291,7 +291,7 @@ class CommandParameters:
         values = getattr(self, name)
         if len(values) not in (0, 1, count):
             raise ParameterError(
-                f'{name} has {len(values)} numbers.',
+                f'{name} has {counted(len(values), "number")}.',
                 remedy=f'Set one number, or {count}: one per joint.',
             )
         return np.broadcast_to(np.array(values or [default], np.float64), count)

@@ -13,7 +13,7 @@ from pathlib import Path
 import re
 from typing import Any
 
-from trt_ros.errors import ParameterError, meant, printable, requires
+from trt_ros.errors import ParameterError, counted, meant, printable, requires
 from trt_ros.regular_file import MAX_TEXT_NBYTES, parsing, read_regular
 
 #: Built-in lists of class names, files in `class_lists`; docs/models.md states their sources.
@@ -54,8 +54,7 @@ def class_names(
         return names[1:]
     if names and class_count is not None and len(names) != class_count:
         raise ParameterError(
-            f'{source} names {len(names)} class{"es" if len(names) > 1 else ""}, but the network '
-            f'has {class_count}.',
+            f'{source} names {counted(len(names), "class")}, but the network has {class_count}.',
             remedy=_meant_by(labels)
             + 'Set `labels` or `labels_path` to one name per class, in their order, '
             'including the background if the network counts it.',
@@ -84,10 +83,10 @@ def describe_names(names: tuple[str, ...], given: tuple[str, ...]) -> str:
     """Return a line for the log about the names of a network, which is `given` some."""
     if not names:
         return 'no class names: results have class indices'
-    counted = f'{len(names)} class name{"s" * (len(names) != 1)}'
+    number = counted(len(names), 'class name')
     if len(names) >= len(given):
-        return counted
-    return f'{counted}, without {given[0]!r}, which is not a class of the network'
+        return number
+    return f'{number}, without {given[0]!r}, which is not a class of the network'
 
 
 def repeated_names(names: Sequence[str]) -> tuple[str, ...]:

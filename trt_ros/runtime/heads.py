@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from trt_ros.decode.choice import Decoder, choose_decoder
-from trt_ros.errors import ParameterError, TensorMismatchError
+from trt_ros.errors import ParameterError, TensorMismatchError, counted
 from trt_ros.families.family import Family, NetworkDescription
 from trt_ros.families.head import Head
 from trt_ros.families.mismatches import GUESS, UnrecognizedError, advice
@@ -103,7 +103,7 @@ def names_of(
     names = class_names(labels, labels_path, {}, None)
     if names and len(names) != decoder.class_count:
         raise ParameterError(
-            f'labels or labels_path names {len(names)} classes of several outputs.',
+            f'labels or labels_path names {counted(len(names), "class")} of several outputs.',
             cause='Numbers of classes: '
             + ', '.join(f'{name}: {count or "unknown"}' for name, count in counts.items())
             + '.',

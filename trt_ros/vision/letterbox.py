@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from trt_ros.errors import ParameterError
+from trt_ros.errors import ParameterError, counted
 from trt_ros.vision.frame import Frame, Order
 from trt_ros.vision.resample import Scaled, is_depth, resample, resample_alpha, resample_gray
 
@@ -188,8 +188,8 @@ class Preprocess:
         for name, values in (('mean', self.mean), ('std', self.std)):
             if len(values) not in (1, self.channels):
                 raise ParameterError(
-                    f'{name} has {len(values)} values, but the network takes {self.channels} '
-                    'channels.',
+                    f'{name} has {counted(len(values), "value")}, but the network takes '
+                    f'{counted(self.channels, "channel")}.',
                     remedy=f'Set {name} to one value per channel.',
                 )
             if len(values) < self.channels:

@@ -74,7 +74,7 @@ def test_annotations_and_json(fit, tmp_path):
 @pytest.mark.parametrize(
     ('args', 'message'),
     [
-        (('--counts', '1'), '--counts has 1 numbers for 2 pictures'),
+        (('--counts', '1'), '--counts has 1 number for 2 pictures'),
         (('--counts', '1,2', '--annotations', 'x.json'), 'Both --annotations and --counts'),
         (('--annotations', 'x.json'), 'Cannot read x.json as annotations'),
     ],

@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 
-from trt_ros.errors import ParameterError, TensorMismatchError, meant
+from trt_ros.errors import ParameterError, TensorMismatchError, counted, meant
 from trt_ros.model.feeds.arithmetic import ARITHMETIC, Arithmetic
 from trt_ros.model.feeds.base import INITIAL, Binding, Feed
 from trt_ros.model.feeds.constant import read_value
@@ -135,8 +135,8 @@ class TransformFeed(TensorFeed):
         known = math.prod(size for size in spec.shape if size > 0)
         if count % known if spec.is_dynamic else count != known:
             raise TensorMismatchError(
-                f'The network input {spec} is bound to {count} numbers.',
-                cause=f'{len(indices)} numbers of each of the frames {", ".join(others)}.',
+                f'The network input {spec} is bound to {counted(count, "number")}.',
+                cause=f'{counted(len(indices), "number")} of each frame: {", ".join(others)}.',
                 remedy=f'Choose another field ({", ".join(FIELDS)}), elements or frames.',
             )
         first = binding.settings.get(INITIAL)

@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 from rclpy.node import Node
 
-from trt_ros.errors import BadFrameError, ParameterError, TensorMismatchError, meant, printable
+from trt_ros.errors import (
+    BadFrameError,
+    ParameterError,
+    TensorMismatchError,
+    counted,
+    meant,
+    printable,
+)
 from trt_ros.model.feeds.base import Binding
 from trt_ros.model.feeds.message import GRAVITY, MESSAGES, TYPE, parse_fields
 from trt_ros.ros.codecs.codec import Codec, Content
@@ -164,7 +171,7 @@ def _of_size(binding: Binding, spec: TensorSpec, takes: Sequence[Take], count: i
     """Return the function that joins `count` numbers of a binding; None: the number differs."""
     if count not in (None, math.prod(spec.shape)) and not spec.is_dynamic:
         raise TensorMismatchError(
-            f'The network takes {spec}, but its binding has {count} numbers.',
+            f'The network takes {spec}, but its binding has {counted(count or 0, "number")}.',
             cause=f'They are {binding.kind}:{binding.sources[0]}.',
             remedy='Bind as many elements as the network input has, in its order.',
         )
