@@ -45,7 +45,7 @@ class Claim:
     def is_impossible(self) -> bool:
         """Whether a trial run is against a reading that its exporter does not state."""
         is_stated = any(each.holds for each in self.opinions[:2])
-        return self.trial.holds is False and (bool(self.family.words) or not is_stated)
+        return self.trial.holds is False and not is_stated
 
     @property
     def is_only_shape(self) -> bool:

@@ -186,9 +186,9 @@ def impossible(choice: Choice, claims: Sequence[Claim]) -> TensorMismatchError:
         for each in choice.claims_of_everyone()
         if each.trial.holds and each.family not in families
     ]
-    instead = 'Export the network with decoded outputs, as described in docs/models.md. '
     possible = _possible_by_name(choice, {each.family.name for each in (*claims, *others)})
-    instead = _if_it_is(possible) or instead
+    export = 'Export the network with decoded outputs, as described in docs/models.md. '
+    instead = _if_it_is(possible) or export
     if any(family.task in (*VECTORS, 'image') for family in families):
         instead = f'Run the node {_nodes(others)}. ' if others else ''
     seen = [*claims, *others, *possible]

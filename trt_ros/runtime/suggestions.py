@@ -1,7 +1,5 @@
 """Likely bindings of network inputs, for errors and remedies."""
 
-from difflib import SequenceMatcher
-from functools import partial
 import re
 
 from trt_ros.errors import TensorMismatchError
@@ -9,20 +7,11 @@ from trt_ros.model.feeds.state import StateFeed
 from trt_ros.runtime.image_inputs import is_image, is_stack, suggested_stack
 from trt_ros.runtime.options import PipelineOptions, RegionOptions
 from trt_ros.runtime.runner import Network
-from trt_ros.tensors import TensorSpec
 
 #: Beginnings of words in the names of inputs that are outputs of the run before.
 MEMORY_WORDS = (
-    'hidden',
-    'cache',
-    'mem',
-    'past',
-    'prev',
-    'carry',
-    'recurrent',
-    'rnn',
-    'lstm',
-    'gru',
+    *('hidden', 'cache', 'mem', 'past', 'prev', 'carry'),
+    *('recurrent', 'rnn', 'lstm', 'gru'),
 )
 #: Words in which the names of a state and of its next value differ.
 TURNS = {
@@ -66,15 +55,14 @@ def suggested_bindings(network: Network) -> tuple[list[str], list[str]]:
         shaped = [each for each in shaped if each.shape == spec.shape] or shaped
         alike = [each for each in shaped if _stem(each.name) == _stem(spec.name) != []]
         is_memory = any(word.startswith(MEMORY_WORDS) for word in _words(spec.name))
-        likes = alike or (shaped if is_memory else [])
         if is_stack(spec):
             bindings.append(suggested_stack(spec))
         elif spec in images:
             bindings.append(f'{spec.name}=image:{spec.name}/image_raw')
-        elif likes and (images or bindings):
+        elif (alike or (shaped and is_memory)) and (images or bindings):
             # By name (h of hn); else in order, the states of the last outputs.
-            rest = sum(StateFeed.can_be(each, likes[-1]) for each in network.inputs[number:])
-            output = max(likes[-rest:] + likes[:-rest], key=partial(_likeness, spec.name))
+            rest = sum(StateFeed.can_be(each, shaped[-1]) for each in network.inputs[number:])
+            output = (alike or shaped[-rest:])[0]
             outputs.remove(output)
             bindings.append(f'{spec.name}=state:{output.name}')
             why = f'{spec.name} is named as the output {output.name} of the run before'
@@ -96,7 +84,3 @@ def _stem(name: str) -> list[str]:
     """Return the words of a name without those that tell a state from its next value."""
     words = [word for word in _words(name) if word not in TURNS]
     return [re.sub(r'^(.)n$', r'\1', word) for word in words]  # h of hn.
-
-
-def _likeness(name: str, spec: TensorSpec) -> float:
-    return SequenceMatcher(None, name, spec.name).ratio()
