@@ -99,29 +99,21 @@ def gpu(monkeypatch):
         cached.cache_clear()
 
 
-def test_only_the_memory_of_this_process_is_counted(gpu):
+@pytest.mark.parametrize(
+    ('listed', 'refused', 'others'),
+    [
+        (True, [], 2000),
+        (False, [], 0),  # Without a list of processes, all of the memory counts.
+        # A process starts while NVML lists them, so that it refuses the list.
+        (True, [True, False, True, True, False], 2000),
+    ],
+)
+def test_only_the_memory_of_this_process_is_counted(gpu, listed, refused, others):
+    gpu.listed, gpu.refused = listed, iter(refused)
     account = Account()
     with memory.measured(account, 'engine'):
         gpu.mine += 300
-        gpu.others += 2000
-    assert account.report()['device'] == {'engine': 300}
-
-
-def test_free_memory_is_measured_where_nvml_does_not_list_the_process(gpu):
-    gpu.listed = False
-    account = Account()
-    with memory.measured(account, 'engine'):
-        gpu.mine += 300
-    assert account.report()['device'] == {'engine': 300}
-
-
-def test_a_process_that_starts_while_nvml_lists_them_does_not_matter(gpu):
-    """NVML then refuses the list, and the memory of the whole GPU would be counted."""
-    gpu.refused = iter([True, False, True, True, False])
-    account = Account()
-    with memory.measured(account, 'engine'):
-        gpu.mine += 300
-        gpu.others += 2000
+        gpu.others += others
     assert account.report()['device'] == {'engine': 300}
 
 

@@ -41,6 +41,12 @@ class Models:
         onnx.save(model, str(path))
         return path
 
+    def split(self, path: Path, location: str = 'w') -> Path:
+        """Move the weights of a network to another file; return its path."""
+        external = {'save_as_external_data': True, 'location': location, 'size_threshold': 0}
+        onnx.save(onnx.load(path), path, **external)
+        return path.parent / location
+
     def one(
         self, op: str, *, shape=(1, 4), kind='float', out=None, name=None, **constants
     ) -> Path:

@@ -4,7 +4,6 @@ import dataclasses
 import os
 from types import SimpleNamespace
 
-import onnx
 import pytest
 
 from trt_ros.driver import GpuInfo
@@ -33,12 +32,12 @@ def test_a_model_without_data_files_names_none(models, tmp_path):
 def test_data_files_are_found_without_parsing(models):
     path = models.conv()
     name = 'weights_' + 'x' * 150 + '.data'  # Its length takes two bytes.
-    onnx.save(onnx.load(path), path, save_as_external_data=True, location=name, size_threshold=0)
+    weights = models.split(path, name)
     assert external_names(path) == [name]
     before = OnnxFile.read(path)
-    data = bytearray((path.parent / name).read_bytes())
+    data = bytearray(weights.read_bytes())
     data[7] ^= 1
-    (path.parent / name).write_bytes(data)
+    weights.write_bytes(data)
     after = OnnxFile.read(path)
     assert before.sha256 == after.sha256 and before.external != after.external
     assert rtx_key(before) != rtx_key(after)
@@ -46,9 +45,7 @@ def test_data_files_are_found_without_parsing(models):
 
 def test_data_file_that_others_planted_beside_the_model_is_refused(models):
     path = models.conv()
-    onnx.save(onnx.load(path), path, save_as_external_data=True, location='w', size_threshold=0)
-    planted = path.parent / 'w'
-    planted.chmod(0o666)
+    models.split(path).chmod(0o666)
     with pytest.raises(ModelError, match='not secure') as caught:
         OnnxFile.read(path)
     assert 'Other users can write to it' in caught.value.cause
@@ -59,8 +56,7 @@ def test_data_file_that_others_planted_beside_the_model_is_refused(models):
 @pytest.mark.skipif(os.geteuid() != 0, reason='only root gives files away')
 def test_data_file_of_another_user_than_the_model_is_refused(models):
     path = models.conv()
-    onnx.save(onnx.load(path), path, save_as_external_data=True, location='w', size_threshold=0)
-    os.chown(path.parent / 'w', 12345, -1)
+    os.chown(models.split(path), 12345, -1)
     with pytest.raises(ModelError, match='not secure') as caught:
         OnnxFile.read(path)
     assert 'belongs to another user' in caught.value.cause
@@ -69,12 +65,11 @@ def test_data_file_of_another_user_than_the_model_is_refused(models):
 
 
 def test_data_file_outside_the_folder_is_not_read_through_a_link(models, tmp_path):
-    path = models.conv()
-    onnx.save(onnx.load(path), path, save_as_external_data=True, location='w', size_threshold=0)
-    outside = tmp_path / 'outside' / 'w'
+    path, outside = models.conv(), tmp_path / 'outside' / 'w'
     outside.parent.mkdir()
-    (path.parent / 'w').rename(outside)
-    (path.parent / 'w').symlink_to(outside)
+    weights = models.split(path)
+    weights.rename(outside)
+    weights.symlink_to(outside)
     with pytest.raises(ModelError, match='outside the folder of the model') as caught:
         OnnxFile.read(path)
     assert str(outside) in caught.value.cause

@@ -239,15 +239,3 @@ def test_an_existing_file_is_not_overwritten(tmp_path):
     (tmp_path / 'a.mcap').touch()
     with pytest.raises(ParameterError, match=r'(?s)cannot be written.*File exists'):
         McapWriter(tmp_path / 'a.mcap', TOPICS)
-
-
-@pytest.mark.parametrize('nbytes_lost, position', [(0, 279), (1, 279), (100, 279), (4000, 200)])
-def test_a_continued_file_equals_one_of_a_single_run(tmp_path, nbytes_lost, position):
-    written(tmp_path / 'whole.mcap', 1, 501)
-    part = tmp_path / 'part.mcap'
-    with closing(McapWriter(part, TOPICS, seconds_per_write=0.0)) as writer:
-        write(writer, range(1, 280))
-        data = part.read_bytes()  # As after a kill.
-    part.write_bytes(data[: len(data) - nbytes_lost])
-    assert written(part, None, 501, resume=True) == position
-    assert part.read_bytes() == (tmp_path / 'whole.mcap').read_bytes()

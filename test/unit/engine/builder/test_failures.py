@@ -58,11 +58,6 @@ SAID = [
 ]
 
 
-@pytest.mark.parametrize('texts', [[], ['Something new failed.'], *([text] for text, _ in SAID)])
-def test_every_refusal_has_a_remedy(texts):
-    assert error_from_log(texts, doing='build', library='tensorrt_rtx 1.5').remedy
-
-
 @pytest.mark.parametrize('op', ['ConvInteger', 'MatMulInteger', 'DynamicQuantizeLinear'])
 @pytest.mark.parametrize(
     'text',
@@ -108,4 +103,5 @@ def test_an_operator_that_tensorrt_lacks_is_not_sent_to_tensorrt():
 
 
 def test_empty_log_is_reported_as_such():
-    assert error_from_log([], doing='build', library='x').cause == 'TensorRT logged no reason.'
+    error = error_from_log([], doing='build', library='x')
+    assert error.cause == 'TensorRT logged no reason.' and error.remedy

@@ -3,7 +3,6 @@
 import logging
 
 import numpy as np
-import onnx
 import pytest
 
 from support.builds import build_here
@@ -114,7 +113,7 @@ def test_options_without_effect_on_rtx_are_reported(models, rtx, options, ignore
 
 def test_external_data_is_read_and_converted(models, rtx):
     path = models.conv()
-    onnx.save(onnx.load(path), path, save_as_external_data=True, location='w', size_threshold=0)
+    models.split(path)
     assert report_of(path, rtx)['layer_precisions'] == {'float32': 6}
     assert report_of(path, rtx, precision='fp16')['layer_precisions']['float16'] == 3
 
