@@ -9,6 +9,7 @@ within `run`.
 import argparse
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+import errno
 from importlib import import_module
 from io import TextIOWrapper
 import os
@@ -187,10 +188,15 @@ def run(args: argparse.Namespace) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.ENOSPC):
+            raise
         # Python flushes the buffer at exit, which would raise again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        if error.errno == errno.EPIPE:
+            return 141
+        print(f'trt-ros {args.verb}: The output is not written: {error}.', file=sys.stderr)
+        return 1
 
 
 def _download_models(args: argparse.Namespace) -> None:

@@ -165,6 +165,12 @@ class PipelineOptions(Preprocessing, RunOptions, EngineOptions):
 
     def _check_remote(self) -> None:
         """:raises ParameterError: when model and backend contradict each other."""
+        known = (*FILE_SCHEMES, *REMOTE_SCHEMES)
+        if re.match(r'\w+://', self.model_path) and not self.model_path.startswith(known):
+            raise ParameterError(
+                f'model_path {self.model_path} has an unknown scheme.',
+                remedy=f'Begin it with one of {", ".join(known)}.',
+            )
         if self.is_remote and self.backend not in ('auto', 'triton'):
             raise ParameterError(
                 f'model_path is {self.model_path}, but backend is {self.backend}.',

@@ -127,21 +127,41 @@ def test_interrupt_exits_with_130_without_traceback(verb, capsys):
     assert capsys.readouterr().err == ''
 
 
-def test_closed_pipe_exits_without_traceback():
-    code = (
-        'import sys, types\n'
-        'from trt_ros import cli\n'
-        'module = types.ModuleType("trt_ros.cli.doctor", "A sample.")\n'
-        'def run(args):\n'
-        '    sys.stdin.read()\n'  # Until the reader is gone.
-        '    print("x" * 1000000)\n'
-        '    return 0\n'
-        'module.run, module.add_arguments = run, lambda parser: None\n'
-        'sys.modules[module.__name__] = module\n'
-        'sys.exit(cli.main(["doctor"]))\n'
+#: A verb that prints much.
+PRINTS = (
+    'import sys, types\n'
+    'from trt_ros import cli\n'
+    'module = types.ModuleType("trt_ros.cli.doctor", "A sample.")\n'
+    'def run(args):\n'
+    '    sys.stdin.read()\n'  # Until the reader is gone.
+    '    print("x" * 1000000)\n'
+    '    return 0\n'
+    'module.run, module.add_arguments = run, lambda parser: None\n'
+    'sys.modules[module.__name__] = module\n'
+    'sys.exit(cli.main(["doctor"]))\n'
+)
+
+
+@pytest.mark.skipif(not os.path.exists('/dev/full'), reason='no /dev/full')
+def test_a_full_disk_behind_the_output_is_an_error_without_traceback():
+    with open('/dev/full', 'w') as full:
+        done = subprocess.run(
+            [sys.executable, '-c', PRINTS],
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=DEADLINE_SECONDS,
+        )
+    assert done.returncode == 1
+    assert re.fullmatch(
+        r'trt-ros doctor: The output is not written: .*No space left on device\.\n', done.stderr
     )
+
+
+def test_closed_pipe_exits_without_traceback():
     process = subprocess.Popen(
-        [sys.executable, '-c', code],
+        [sys.executable, '-c', PRINTS],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -37,6 +37,7 @@ def test_one_string_is_a_list_of_labels():
         ({'scale': '0.5'}, "scale is '0.5', but must be of type double"),
         ({'labels': ('a',), 'labels_path': 'b'}, 'Both labels and labels_path'),
         ({'resize': 'stretch', 'pad_value': 0}, 'resize stretch has no padding'),
+        ({'model_path': 'triton://a:1/m'}, r'unknown scheme.\nRemedy: Begin it with one of hf://'),
         ({'resize': 'center_crop', 'pad_value': 0}, 'resize center_crop has no padding'),
         ({'crop_fraction': 1.5}, 'crop_fraction is 1.5'),
         ({'device': -2}, r'device is -2\.\n.* auto, or -1 to 63'),
