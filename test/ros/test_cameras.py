@@ -4,11 +4,17 @@ from demo.scene import held_out
 from diagnostic_msgs.msg import DiagnosticArray
 import numpy as np
 import pytest
-from rclpy.qos import DurabilityPolicy, QoSProfile
 from sensor_msgs.msg import Image
 from vision_msgs.msg import Detection2DArray, LabelInfo
 
-from support.ros_messages import as_image, next_diagnostics, picture, values_of
+from support.ros_messages import (
+    LATCHED,
+    as_image,
+    classes_of,
+    next_diagnostics,
+    picture,
+    values_of,
+)
 from support.ros_nodes import Lane
 from support.tiled import with_batch
 
@@ -150,22 +156,11 @@ def test_each_camera_gets_its_own_results_under_its_own_header_on_its_own_topic(
 
 
 def test_network_is_logged_once(rig):
-    labels = rig.node.peer.inbox(
-        LabelInfo,
-        '/cameras/label_info',
-        QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL),
-    )
-    assert [entry.class_name for entry in labels.wait_for().class_map] == [
-        'red',
-        'green',
-        'blue',
-        'white',
-    ]
-    names = {
-        name
-        for name, _ in rig.node.peer.node.get_publisher_names_and_types_by_node('cameras', '/')
-    }
-    assert {name for name in names if name.startswith('/cameras/')} == {
+    peer = rig.node.peer
+    info = peer.inbox(LabelInfo, '/cameras/label_info', LATCHED).wait_for()
+    assert classes_of(info) == [(0, 'red'), (1, 'green'), (2, 'blue'), (3, 'white')]
+    topics = peer.node.get_publisher_names_and_types_by_node('cameras', '/')
+    assert {name for name, _ in topics if name.startswith('/cameras/')} == {
         *map(rig.output, TOPICS),
         '/cameras/label_info',
         '/cameras/transition_event',

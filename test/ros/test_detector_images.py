@@ -10,7 +10,7 @@ from rclpy.qos import DurabilityPolicy, QoSProfile
 from sensor_msgs.msg import CompressedImage
 from vision_msgs.msg import LabelInfo
 
-from support.ros_messages import as_image, picture, values_of
+from support.ros_messages import as_image, classes_of, picture, values_of
 from support.ros_nodes import Lane
 from support.waiting import DEADLINE_SECONDS
 from trt_ros.nodes.detector import DetectorParameters
@@ -161,12 +161,7 @@ def test_mutable_numbers_take_their_bounds_and_refuse_values_beyond(lane):
 def test_label_info_reaches_late_subscriber(lane):
     late = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
     info = lane.node.peer.inbox(LabelInfo, '/detector/label_info', late).wait_for()
-    assert [(each.class_id, each.class_name) for each in info.class_map] == [
-        (0, 'red'),
-        (1, 'green'),
-        (2, 'blue'),
-        (3, 'white'),
-    ]
+    assert classes_of(info) == [(0, 'red'), (1, 'green'), (2, 'blue'), (3, 'white')]
     assert info.threshold == 0.25
 
 

@@ -310,14 +310,9 @@ def test_boxes_in_space_are_drawn_by_the_calibration(start_node):
     )
     node.wait_for_log('Started: active.')
     peer = node.peer
-    images, boxes, infos = (
-        peer.connected(kind, f'/space/{topic}')
-        for kind, topic in (
-            (Image, 'image'),
-            (Detection3DArray, 'boxes'),
-            (CameraInfo, 'camera_info'),
-        )
-    )
+    images = peer.connected(Image, '/space/image')
+    boxes = peer.connected(Detection3DArray, '/space/boxes')
+    infos = peer.connected(CameraInfo, '/space/camera_info')
     drawn = peer.inbox(Image, '/space/image_drawn')
     stamps = iter(range(1, 1000))
 

@@ -244,14 +244,8 @@ def test_images_and_detections_meet_by_stamp_in_any_order_and_others_are_counted
 
 def test_keypoints_of_each_object_are_in_source_pixels(start, peer, models):
     cascade = start('pose', 'people', models['pose'], region_scale=1.0, **PIXELS)
-    points, boxes, overlays = (
-        peer.inbox(kind, f'/people/{topic}')
-        for kind, topic in (
-            (Detection2DArray, 'keypoints'),
-            (Detection2DArray, 'detections'),
-            (Image, 'overlay'),
-        )
-    )
+    kinds = {'detections': Detection2DArray, 'keypoints': Detection2DArray, 'overlay': Image}
+    boxes, points, overlays = peer.inboxes('people', **kinds)
     cascade.send(
         1,
         detection(20, 20, 16, 16, id='11'),
@@ -332,8 +326,7 @@ def test_the_tensor_node_publishes_a_row_per_object(start, peer, models):
     cascade = start(
         'tensor', 'rows', models['color'], decoder='embedding', tensor_format='isaac', **PIXELS
     )
-    rows = peer.inbox(tensor_list, '/rows/tensors')
-    boxes = peer.inbox(Detection2DArray, '/rows/detections')
+    rows, boxes = peer.inboxes('rows', tensors=tensor_list, detections=Detection2DArray)
     cascade.send(
         1,
         detection(50, 20, 10, 10, id='b'),
@@ -390,7 +383,7 @@ def run_bundle(start_active, peer, backend):
         """Run a bundle on a scene of the demo; return its pixels, and a message of each topic."""
         given = {'backend': backend, 'score_threshold': 0.3}
         node = start_active(f'bundle_{kind}', kind, path, **given)
-        boxes = [peer.inbox(Detection2DArray, f'/{node.name}/{topic}') for topic in topics]
+        boxes = peer.inboxes(node.name, **dict.fromkeys(topics, Detection2DArray))
         images = peer.connected(Image, '/image')
         pixels = draw_scene(np.random.default_rng(3), (640, 480))[0]
         images.publish(as_image(pixels, 'bgr8', stamp=1))

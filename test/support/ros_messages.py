@@ -122,6 +122,11 @@ def read_tensors(message):
     return {name: values.tolist() for name, values in view.value.items()}
 
 
+def classes_of(info):
+    """Return ids and names of a LabelInfo."""
+    return [(each.class_id, each.class_name) for each in info.class_map]
+
+
 def follow_clock(peer, publish_clock, seconds):
     """Publish a time until a node in the domain has it: messages of /clock may be lost."""
     inbox = peer.inbox(DiagnosticArray, '/diagnostics')

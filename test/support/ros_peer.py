@@ -148,6 +148,10 @@ class Peer:
         box.subscription = subscription
         return box
 
+    def inboxes(self, name: str, **kinds: type) -> list[Inbox]:
+        """Subscribe to topics of a node, each with its type."""
+        return [self.inbox(kind, f'/{name}/{topic}') for topic, kind in kinds.items()]
+
     def _become_known(self, topic: str, list_endpoints: Callable[[str], Any]) -> None:
         """
         Wait until the nodes at the other end of a topic know all that was made here so far.

@@ -29,10 +29,6 @@ NETWORKS = {
     'context': '(float[1, 3, 16, 16] main, float[2, 3, 16, 16] x) => '
     '(float[2, 3, 1, 1] differences) { one = GlobalAveragePool(main) '
     'two = GlobalAveragePool(x) differences = Sub(one, two) }',
-    'rgbd': '(float[1, 4, 16, 16] x) => (float[1, 4] means) '
-    '{ pooled = GlobalAveragePool(x) means = Flatten(pooled) }',
-    'thermal': '(float[1, 1, 16, 16] x) => (float[1, 1, 1, 1] mean) '
-    '{ mean = GlobalAveragePool(x) }',
 }
 
 

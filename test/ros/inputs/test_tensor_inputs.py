@@ -12,7 +12,7 @@ from isaac_ros_tensor_list_interfaces.msg import TensorList
 import onnxruntime
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Image, JointState
-from std_msgs.msg import Float32, Float32MultiArray, Float64MultiArray, Int64MultiArray
+from std_msgs.msg import Float32MultiArray, Float64MultiArray, Int64MultiArray
 from std_srvs.srv import Trigger
 
 from support.backends import ON_CPU
@@ -21,17 +21,14 @@ from support.ros_messages import (
     BLACK,
     GREEN,
     RED,
-    as_image,
     at,
     diagnostics,
     read_tensors,
-    stamped,
     tensor_list,
     values_of,
     wait_for_values,
 )
 
-SIZE = 16
 HIDDEN = 8
 
 
@@ -84,27 +81,6 @@ def test_a_bundle_of_two_networks_keeps_its_states(start, peer, publisher, model
             found = read_tensors(results.wait_for(at(number)))
             assert found == {'bo1': pytest.approx([expected])}
         assert peer.call(Trigger, '/sums/reset').success
-
-
-def test_the_last_values_of_a_topic_are_kept_until_a_reset(start, peer, publisher):
-    bindings = ['x=number:history_level?history=3&fill=zeros&scale=10', 'factor=constant:1']
-    node = start('tensor', 'last', 'scaled', inputs=bindings, outputs=['443'])
-    assert 'input x: number on /history_level, with scale, history of 3, oldest first' in node.log
-    levels = publisher(Float32, '/history_level')
-    results = peer.inbox(TensorList, '/last/tensors')
-    found = []
-
-    def run(level):
-        levels.publish(Float32(data=float(level)))
-        peer.wait_until(lambda: len(results.messages) > len(found), f'the result of {level}')
-        found.append(read_tensors(results.messages[-1])['443'][0])
-
-    for level in (1, 2, 3, 4):
-        run(level)
-    assert found == [[0, 0, 10], [0, 10, 20], [10, 20, 30], [20, 30, 40]]
-    assert peer.call(Trigger, '/last/reset').success
-    run(5)
-    assert found[-1] == [0, 0, 50]
 
 
 def test_a_policy_samples_its_newest_inputs(start, peer, publisher, picture_of):
@@ -197,32 +173,6 @@ def test_points_of_changing_counts_are_padded_and_too_many_are_dropped(
         np.testing.assert_allclose(found, want, rtol=1e-4)
     assert len(results.messages) == 4
     node.wait_for_log('(over capacity). points came as (1, 9, 2), which is more than its capacity')
-
-
-def test_color_and_depth_become_four_channels(start, peer, publisher, picture_of):
-    node = start('tensor', 'rgbd', 'rgbd', inputs=['x=image:color,depth?scale=1.0'])
-    color, depth = publisher(Image, '/color'), publisher(Image, '/depth')
-    results = peer.inbox(TensorList, '/rgbd/tensors')
-    color.publish(picture_of((10, 20, 30), 1, 'optical'))
-    millimeters = np.full((SIZE, SIZE), 1500, np.uint16)
-    depth.publish(stamped(as_image(millimeters, '16UC1'), 1, 'optical'))
-    found = results.wait_for(at(1))
-    assert found.header.frame_id == 'optical'
-    assert read_tensors(found) == {'means': [pytest.approx([10, 20, 30, 1.5])]}
-    color.publish(stamped(as_image(millimeters, '16UC1'), 2))
-    depth.publish(picture_of((10, 20, 30), 2))
-    node.wait_for_log('The image on /color has the encoding 16UC1 of depth images.')
-    node.wait_for_log('Swap the topics in inputs: x=image:/depth,/color.')
-
-
-def test_a_thermal_image_is_one_channel(start, peer, publisher):
-    start('tensor', 'thermal', 'thermal', inputs=['x=image:thermal?scale=1.0'])
-    thermal = publisher(Image, '/thermal')
-    results = peer.inbox(TensorList, '/thermal/tensors')
-    kelvins = np.full((SIZE, SIZE), 30_000, np.uint16)
-    thermal.publish(stamped(as_image(kelvins, 'mono16'), 1))
-    (mean,) = np.ravel(read_tensors(results.wait_for(at(1)))['mean'])
-    assert mean == pytest.approx(30_000 / 256)
 
 
 @ON_CPU

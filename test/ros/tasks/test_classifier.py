@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from vision_msgs.msg import Classification, LabelInfo
 
-from support.ros_messages import GREEN, LATCHED, RED, half_and_half
+from support.ros_messages import GREEN, LATCHED, RED, classes_of, half_and_half
 
 
 def test_the_classifier_ranks_what_the_image_shows(start, peer, models):
@@ -29,8 +29,4 @@ def test_the_classifier_ranks_what_the_image_shows(start, peer, models):
     assert node.set(score_threshold=0.0, max_classes=2) == ''
     assert len(ask(half_and_half(RED, GREEN), results).results) == 2
     info = peer.inbox(LabelInfo, '/classify/label_info', LATCHED).wait_for()
-    assert [(each.class_id, each.class_name) for each in info.class_map] == [
-        (0, 'red'),
-        (1, 'green'),
-        (2, 'blue'),
-    ]
+    assert classes_of(info) == [(0, 'red'), (1, 'green'), (2, 'blue')]

@@ -17,10 +17,8 @@ from support.ros_messages import GREEN, RED, as_image, half_and_half, pixels_of
 
 def test_equal_depth_in_a_hundred_frames_is_a_warning(start, peer, models):
     _, ask = start('depth', 'flat', models['depth'])
-    depths, statuses = (
-        peer.inbox(Image, '/flat/depth'),
-        peer.inbox(DiagnosticArray, '/diagnostics'),
-    )
+    depths = peer.inbox(Image, '/flat/depth')
+    statuses = peer.inbox(DiagnosticArray, '/diagnostics')
     for _ in range(100):
         ask(half_and_half((9, 9, 9), (9, 9, 9)), depths)
     array = statuses.wait_for(
@@ -77,7 +75,7 @@ def test_depth_becomes_points_of_the_pixels_and_stamp_of_the_image(start, peer, 
         std=[1.0, 1.0, 1.0],
         depth_kind='metric',
     )
-    depths, clouds = peer.inbox(Image, '/cloud/depth'), peer.inbox(PointCloud2, '/cloud/points')
+    depths, clouds = peer.inboxes('cloud', depth=Image, points=PointCloud2)
     picture = half_and_half((255, 0, 0), (0, 0, 0))
     ask(picture, depths)
     node.wait_for_log('No calibration was received on camera_info')
@@ -115,10 +113,8 @@ def test_masks_labels_and_points_are_what_the_segmentation_layer_of_nav2_takes(
     given = {'labels': ['r', 'g', 'b'], 'confidence': True, **common}
     start_active('nav_mask', 'segmenter', models['semantic'], *remap, **given)
     start_active('nav_depth', 'depth', models['depth'], *remap, depth_kind='metric', **common)
-    images, infos = (
-        peer.publisher(kind, f'/nav/{topic}')
-        for kind, topic in ((Image, 'image'), (CameraInfo, 'camera_info'))
-    )
+    images = peer.publisher(Image, '/nav/image')
+    infos = peer.publisher(CameraInfo, '/nav/camera_info')
     inboxes = [
         peer.inbox(kind, topic, qos_profile_sensor_data)
         for kind, topic in (

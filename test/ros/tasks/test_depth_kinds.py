@@ -50,9 +50,8 @@ def test_a_pair_of_images_becomes_depth_points_and_confidence(
     pictures = {side: render(side == 'right', lens[side]) for side in sides}
     images = {side: peer.connected(Image, f'/{name}_{side}/image') for side in sides}
     infos = {side: peer.connected(CameraInfo, f'/{name}_{side}/camera_info') for side in sides}
-    depths, clouds, confidences = (
-        peer.inbox(kind, f'/{name}/{topic}')
-        for kind, topic in ((Image, 'depth'), (PointCloud2, 'points'), (Image, 'confidence'))
+    depths, clouds, confidences = peer.inboxes(
+        name, depth=Image, points=PointCloud2, confidence=Image
     )
     stamps = iter(range(1, 1000))
 

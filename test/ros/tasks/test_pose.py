@@ -9,14 +9,8 @@ from support.ros_messages import pixels_of
 
 def test_poses_are_boxes_and_keypoints(start, peer, models):
     node, ask = start('pose', 'pose', models['pose'], keypoint_names=['nose'])
-    boxes, points, overlays = (
-        peer.inbox(kind, f'/pose/{topic}')
-        for kind, topic in (
-            (Detection2DArray, 'detections'),
-            (Detection2DArray, 'keypoints'),
-            (Image, 'overlay'),
-        )
-    )
+    kinds = {'detections': Detection2DArray, 'keypoints': Detection2DArray, 'overlay': Image}
+    boxes, points, overlays = peer.inboxes('pose', **kinds)
     gray = np.full((64, 64, 3), 90, np.uint8)
     found, keypoints, overlay = ask(gray, boxes, points, overlays)
     assert [each.results[0].hypothesis.class_id for each in found.detections] == ['person']

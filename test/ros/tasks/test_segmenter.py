@@ -5,14 +5,13 @@ import pytest
 from sensor_msgs.msg import Image
 from vision_msgs.msg import Detection2DArray, LabelInfo
 
-from support.ros_messages import GREEN, LATCHED, RED, half_and_half, pixels_of
+from support.ros_messages import GREEN, LATCHED, RED, classes_of, half_and_half, pixels_of
 from trt_ros.drawing.labels import color_of
 
 
 def test_segmenter_publishes_class_per_pixel(start, peer, models):
     node, ask = start('segmenter', 'semantic', models['semantic'], labels=['r', 'g', 'b'])
-    masks = peer.inbox(Image, '/semantic/mask')
-    overlays = peer.inbox(Image, '/semantic/overlay')
+    masks, overlays = peer.inboxes('semantic', mask=Image, overlay=Image)
     assert '/semantic/confidence' not in dict(peer.node.get_topic_names_and_types())
     mask, overlay = ask(half_and_half(RED, GREEN), masks, overlays)
     assert mask.encoding == 'mono8'
@@ -24,18 +23,14 @@ def test_segmenter_publishes_class_per_pixel(start, peer, models):
     assert (overlay.width, overlay.height) == (33, 21)
     assert pixels_of(overlay)[20, 32].tolist() == list(color_of(1))
     info = peer.inbox(LabelInfo, '/semantic/label_info', LATCHED).wait_for()
-    assert [(each.class_id, each.class_name) for each in info.class_map] == [
-        (0, 'r'),
-        (1, 'g'),
-        (2, 'b'),
-    ]
+    assert classes_of(info) == [(0, 'r'), (1, 'g'), (2, 'b')]
     assert info.threshold == 0  # No pixel is left out for its score.
 
 
 def test_the_confidence_of_a_mask_is_that_of_its_class(start, peer, models):
     settings = {'mean': [0.0] * 3, 'std': [1.0] * 3, 'labels': ['r', 'g', 'b'], 'confidence': True}
     _, ask = start('segmenter', 'sure', models['semantic'], **settings)
-    masks, confidences = (peer.inbox(Image, f'/sure/{name}') for name in ('mask', 'confidence'))
+    masks, confidences = peer.inboxes('sure', mask=Image, confidence=Image)
     # The network's scores are the colors, so that they count as probabilities.
     mask, confidence = ask(half_and_half((204, 0, 0), (0, 102, 51)), masks, confidences)
     assert (mask.encoding, confidence.encoding) == ('mono8', 'mono8')
@@ -48,20 +43,10 @@ def test_segmenter_separates_objects(start, peer, models):
     node, ask = start(
         'segmenter', 'instances', models['instances'], confidence=True, label_size=0.0
     )
-    masks, numbered, boxes, overlays, confidences = (
-        peer.inbox(kind, f'/instances/{topic}')
-        for kind, topic in (
-            (Image, 'mask'),
-            (Image, 'instances'),
-            (Detection2DArray, 'detections'),
-            (Image, 'overlay'),
-            (Image, 'confidence'),
-        )
-    )
+    images = dict.fromkeys(('mask', 'instances', 'overlay', 'confidence'), Image)
+    inboxes = peer.inboxes('instances', **images, detections=Detection2DArray)
     gray = np.full((64, 64, 3), 90, np.uint8)  # Twice the network's size.
-    mask, number, found, overlay, confidence = ask(
-        gray, masks, numbered, boxes, overlays, confidences
-    )
+    mask, number, overlay, confidence, found = ask(gray, *inboxes)
     scores = np.uint8([0, round(0.9 * 255), round(0.8 * 255)])
     assert (pixels_of(confidence) == scores[pixels_of(mask)]).all()
     assert [each.results[0].hypothesis.class_id for each in found.detections] == ['left', 'right']
@@ -75,11 +60,7 @@ def test_segmenter_separates_objects(start, peer, models):
     assert (pixels_of(overlay)[40, 10] != 90).any()
     assert (pixels_of(overlay)[55:, 10] == 90).all()
     info = peer.inbox(LabelInfo, '/instances/label_info', LATCHED).wait_for()
-    assert [(each.class_id, each.class_name) for each in info.class_map] == [
-        (0, 'background'),
-        (1, 'left'),
-        (2, 'right'),
-    ]
+    assert classes_of(info) == [(0, 'background'), (1, 'left'), (2, 'right')]
     assert info.threshold == 0.25
     assert node.set(score_threshold=0.5) == ''
     infos = peer.inbox(LabelInfo, '/instances/label_info', LATCHED)

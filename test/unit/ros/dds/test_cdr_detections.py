@@ -23,16 +23,18 @@ def one_box(label=0, class_names=()):
     )
 
 
+def written(found, stamp=(1, 2), frame_id='abc', by=None):
+    return (by or DetectionWriter()).write(found, stamp, frame_id, class_id_format='name')
+
+
 def test_no_detections_are_a_header_and_a_zero():
-    message = DetectionWriter().write(Detections.empty(), (1, 2), 'abc', class_id_format='name')
+    message = written(Detections.empty())
     assert message.tobytes() == b'\0\1\0\0' + struct.pack('<iII', 1, 2, 4) + b'abc\0' + bytes(4)
 
 
 @pytest.mark.parametrize('frame_id', ['', 'abc', 'abcd'])
 def test_a_box_is_written_as_center_and_size_behind_its_score(frame_id):
-    message = DetectionWriter().write(
-        one_box(class_names=('cat',)), (1, 2), frame_id, class_id_format='name'
-    )
+    message = written(one_box(class_names=('cat',)), frame_id=frame_id)
     assert message.tobytes().count(b'\4\0\0\0cat\0') == 1
     assert struct.unpack_from('<5dI', message, message.size - 45) == (25, 50, 0, 30, 60, 1)
     assert struct.unpack_from('<d', message, message.size - 397) == (0.5,)
@@ -46,7 +48,7 @@ def test_the_same_class_in_another_place_is_written_alike():
         np.array([1, 0, 1]),
         class_names=('cat', 'a dog'),
     )
-    both = writer.write(found, (0, 0), 'abc', class_id_format='name').tobytes()
+    both = written(found, by=writer).tobytes()
     assert (both.count(b'a dog\0'), both.count(b'cat\0')) == (2, 1)
     indices = writer.write(found, (0, 0), 'abc', class_id_format='index').tobytes()
     assert indices.count(b'\2\0\0\x001\0') == 2
@@ -56,7 +58,7 @@ def test_the_same_class_in_another_place_is_written_alike():
 def test_changing_frame_ids_do_not_fill_memory():
     writer = DetectionWriter()
     for number in range(200):
-        writer.write(one_box(), (0, 0), f'frame {number}', class_id_format='name')
+        written(one_box(), frame_id=f'frame {number}', by=writer)
     assert len(writer._layouts) < 50
 
 
@@ -67,7 +69,7 @@ def test_changing_classes_do_not_fill_memory():
     tracemalloc.start()
     try:
         for label in range(len(names)):
-            message = writer.write(one_box(label, names), (0, 0), 'abc', class_id_format='name')
+            message = written(one_box(label, names), by=writer)
             assert message.tobytes().count(names[label].encode() + b'\0') == 1
         assert tracemalloc.get_traced_memory()[0] < 4 << 20
     finally:
@@ -77,26 +79,17 @@ def test_changing_classes_do_not_fill_memory():
 def test_other_class_names_are_written_as_soon_as_they_come():
     writer = DetectionWriter()
     for names in (('cat',), ('dog',)):
-        message = writer.write(one_box(0, names), (0, 0), 'abc', class_id_format='name')
-        assert names[0].encode() in message.tobytes()
+        assert names[0].encode() in written(one_box(0, names), by=writer).tobytes()
 
 
 def two_boxes():
-    return (
-        DetectionWriter()
-        .write(
-            Detections(
-                np.array([[10, 20, 40, 80], [0, 0, 2, 4]], np.float32),
-                np.array([0.5, 0.25], np.float32),
-                np.array([1, 0], np.int32),
-                class_names=('cat', 'a dog'),
-            ),
-            (1, 2),
-            'abc',
-            class_id_format='name',
-        )
-        .copy()
+    found = Detections(
+        np.array([[10, 20, 40, 80], [0, 0, 2, 4]], np.float32),
+        np.array([0.5, 0.25], np.float32),
+        np.array([1, 0], np.int32),
+        class_names=('cat', 'a dog'),
     )
+    return written(found).copy()
 
 
 def test_what_was_written_is_read_back():
@@ -128,7 +121,5 @@ def test_a_damaged_message_is_read_or_refused(changes):
 
 def test_kept_message_is_not_overwritten():
     writer = DetectionWriter()
-    first, second = (
-        writer.write(one_box(), (number, 0), 'abc', class_id_format='name') for number in (1, 2)
-    )
+    first, second = (written(one_box(), (number, 0), by=writer) for number in (1, 2))
     assert (first[4], second[4]) == (1, 2)
