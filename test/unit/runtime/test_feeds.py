@@ -4,10 +4,10 @@ from functools import partial
 import re
 
 import numpy as np
-from onnx import TensorProto, helper
+from onnx import helper
 import pytest
 
-from support.save_network import save_network
+from support.save_network import save_network, save_text
 from trt_ros.errors import ClosedError, ParameterError, TensorMismatchError
 from trt_ros.families.registry import DETECTORS, POSES, TENSORS
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
@@ -15,13 +15,11 @@ from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.tensors import TensorSpec, numpy_dtype, write_tensor
 from trt_ros.vision.frame import Frame
 
-INT64 = TensorProto.INT64
-
 
 @pytest.fixture
 def write(tmp_path):
-    """Write a network, see `save_network`."""
-    return partial(save_network, tmp_path / 'network.onnx')
+    """Write a network in the text format of ONNX, see `save_text`."""
+    return partial(save_text, tmp_path / 'network.onnx')
 
 
 def open_pipeline(path, families=TENSORS, **options):
@@ -37,11 +35,8 @@ def open_and_warm_up(path, **options):
 @pytest.fixture
 def difference(write):
     """Return a network of two images, whose output is their difference."""
-    return write(
-        'flow = Sub(left, right)',
-        {'left': (1, 3, 4, 6), 'right': (1, 3, 4, 6)},
-        {'flow': (1, 3, 4, 6)},
-    )
+    inputs = 'float[1,3,4,6] left, float[1,3,4,6] right'
+    return write(f'({inputs}) => (float[1,3,4,6] flow) {{ flow = Sub(left, right) }}')
 
 
 def uniform(value, wh=(12, 8)):
@@ -72,12 +67,13 @@ def test_a_single_string_is_a_list_of_one_binding(counter):
 def lanes(write):
     """Return a network of an image and a mask, whose logits are the sum of the mask."""
     return write(
-        'padded = ReduceSum <keepdims = 0> (mask) highest = ReduceMax <keepdims = 0> (image) '
-        'value = Add(padded, highest) logits = Constant <value_ints = [1, 7, 2]> () '
-        'curves = Constant <value_ints = [1, 7, 8]> () '
-        'pred_logits = Expand(value, logits) pred_curves = Expand(value, curves)',
-        {'image': (1, 3, 4, 6), 'mask': (1, 1, 4, 6)},
-        {'pred_logits': (1, 7, 2), 'pred_curves': (1, 7, 8)},
+        """(float[1,3,4,6] image, float[1,1,4,6] mask) =>
+        (float[1,7,2] pred_logits, float[1,7,8] pred_curves)
+        <int64[3] logits = {1, 7, 2}, int64[3] curves = {1, 7, 8}> {
+            padded = ReduceSum <keepdims = 0> (mask) highest = ReduceMax <keepdims = 0> (image)
+            value = Add(padded, highest)
+            pred_logits = Expand(value, logits) pred_curves = Expand(value, curves)
+        }"""
     )
 
 
@@ -114,9 +110,8 @@ def test_rejects_missing_unknown_and_mistaken_inputs(difference):
 def counter(write):
     """Return a network that adds its input to a state."""
     return write(
-        'hn = Add(h, step) total = Identity(hn)',
-        {'step': (1, 2), 'h': ('batch', 2)},
-        {'hn': ('batch', 2), 'total': ('batch', 2)},
+        """(float[1,2] step, float[batch,2] h) => (float[batch,2] hn, float[batch,2] total)
+        { hn = Add(h, step) total = Identity(hn) }"""
     )
 
 
@@ -135,9 +130,8 @@ def test_a_state_is_the_output_of_the_previous_run_until_it_is_reset(counter, cp
 
 def test_a_network_that_cannot_run_on_zeros_is_opened(write):
     path = write(
-        'zero = Constant <value_int = 0> () y = Range(zero, limit, step)',
-        {'limit': [INT64, []], 'step': [INT64, []]},
-        {'y': [INT64, ['n']]},
+        """(int64 limit, int64 step) => (int64[n] y) <int64 zero = {0}>
+        { y = Range(zero, limit, step) }"""
     )
     with open_and_warm_up(path, inputs='*=tensor:t') as pipeline:
         reason = 'no warm-up: the network cannot run on zeros: '
@@ -147,7 +141,7 @@ def test_a_network_that_cannot_run_on_zeros_is_opened(write):
 
 
 def test_rejects_a_state_of_another_shape(write):
-    path = write('y = Concat <axis = 1> (x, h)', {'x': (1, 2), 'h': (1, 2)}, {'y': (1, 4)})
+    path = write('(float[1,2] x, float[1,2] h) => (float[1,4] y) { y = Concat <axis = 1> (x, h) }')
     with pytest.raises(ParameterError, match=r'The state h \(1, 2\) float32 cannot come from'):
         open_pipeline(path, inputs=('x=tensor:x', 'h=state:y'))
 
@@ -156,9 +150,8 @@ def test_rejects_a_state_of_another_shape(write):
 def layered(write):
     """Return a network that adds its input and `k` to a state (layers, batch, values)."""
     return write(
-        'sum = Add(h, x) hn = Add(sum, k)',
-        {'x': (1, 'batch', 3), 'h': (2, 'batch', 3), 'k': ()},
-        {'hn': (2, 'batch', 3)},
+        """(float[1,batch,3] x, float[2,batch,3] h, float k) => (float[2,batch,3] hn)
+        { sum = Add(h, x) hn = Add(sum, k) }"""
     )
 
 
@@ -207,22 +200,19 @@ def test_values_that_do_not_fit_are_refused(layered, binding, error, problem):
 
 
 @pytest.mark.parametrize(
-    ('dtype', 'shape', 'text', 'want'),
+    ('c', 'text', 'want'),
     [
-        (INT64, [], '16000', 16000),
-        (INT64, [2, 2], '[1, 2, 3, 4]', [[1, 2], [3, 4]]),
-        (INT64, ['n', 2], '1,2,3,4', [[1, 2], [3, 4]]),
-        (INT64, ['n', 2], '7', [[7, 7]]),
-        (TensorProto.BOOL, [2], '1,0', [True, False]),
-        (TensorProto.FLOAT16, [2], '-0.5', [-0.5, -0.5]),
+        ('int64', '16000', 16000),
+        ('int64[2,2]', '[1, 2, 3, 4]', [[1, 2], [3, 4]]),
+        ('int64[n,2]', '1,2,3,4', [[1, 2], [3, 4]]),
+        ('int64[n,2]', '7', [[7, 7]]),
+        ('bool[2]', '1,0', [True, False]),
+        ('float16[2]', '-0.5', [-0.5, -0.5]),
     ],
 )
-def test_a_constant_has_the_shape_and_type_of_its_input(write, dtype, shape, text, want):
-    path = write(
-        'x_ = Identity(x) c_ = Identity(c)',
-        {'x': (1,), 'c': [dtype, shape]},
-        {'x_': (1,), 'c_': [dtype, shape]},
-    )
+def test_a_constant_has_the_shape_and_type_of_its_input(write, c, text, want):
+    nodes = 'x_ = Identity(x) c_ = Identity(c)'
+    path = write(f'(float[1] x, {c} c) => (float[1] x_, {c} c_) {{ {nodes} }}')
     with open_pipeline(path, inputs=('x=tensor:x', f'c=constant:{text}')) as pipeline:
         found = pipeline({'x': np.zeros(1, np.float32)})['c_']
     np.testing.assert_array_equal(found, np.array(want, found.dtype), strict=True)
@@ -230,9 +220,8 @@ def test_a_constant_has_the_shape_and_type_of_its_input(write, dtype, shape, tex
 
 def test_a_constant_of_one_row_is_repeated_for_each_image_of_a_batch(write):
     path = write(
-        'm = ReduceMean <axes = [1, 2, 3], keepdims = 1> (x) y = Mul(m, c)',
-        {'x': ('batch', 3, 4, 6), 'c': ('batch', 1, 1, 1)},
-        {'y': ('batch', 1, 1, 1)},
+        """(float[batch,3,4,6] x, float[batch,1,1,1] c) => (float[batch,1,1,1] y)
+        { m = ReduceMean <axes = [1, 2, 3], keepdims = 1> (x) y = Mul(m, c) }"""
     )
     inputs = ('x=image:x?scale=1.0', 'c=constant:2')
     with open_pipeline(path, inputs=inputs, batch=3) as pipeline:
@@ -254,7 +243,8 @@ def test_outputs_are_chosen_and_ordered(counter):
 
 
 def test_an_image_network_with_a_state_runs_image_by_image(write):
-    path = write('y = Add(x, h)', {'x': (1, 1, 2, 2), 'h': (1, 1, 2, 2)}, {'y': (1, 1, 2, 2)})
+    inputs = 'float[1,1,2,2] x, float[1,1,2,2] h'
+    path = write(f'({inputs}) => (float[1,1,2,2] y) {{ y = Add(x, h) }}')
     inputs = ('x=image:image?scale=1.0', 'h=state:y')
     with open_pipeline(path, inputs=inputs) as pipeline:
         gray = Frame.from_pixels(np.full((2, 2), 5, np.uint8), 'mono8')
@@ -264,13 +254,13 @@ def test_an_image_network_with_a_state_runs_image_by_image(write):
 
 
 def test_the_second_image_is_the_fourth_channel(write):
-    path = write('y = Identity(x)', {'x': (1, 4, 2, 2)}, {'y': (1, 4, 2, 2)})
+    path = write('(float[1,4,2,2] x) => (float[1,4,2,2] y) { y = Identity(x) }')
     depth = Frame.from_pixels(np.full((2, 2), 1500, np.uint16), '16UC1')
     with open_pipeline(path, inputs=('x=image:color,depth',)) as pipeline:
         found = pipeline({'x': [Frame.from_pixels(uniform(255, (2, 2))), depth]})['y']
     np.testing.assert_allclose(found[0, :, 0, 0], [1, 1, 1, 1.5])
     with pytest.raises(ParameterError, match='two images, but its number of channels is 3'):
-        path = write('y = Identity(x)', {'x': (1, 3, 2, 2)}, {'y': (1, 3, 2, 2)})
+        path = write('(float[1,3,2,2] x) => (float[1,3,2,2] y) { y = Identity(x) }')
         open_pipeline(path, inputs=('x=image:color,depth',))
 
 
@@ -286,14 +276,14 @@ def test_the_second_image_is_the_fourth_channel(write):
     ],
 )
 def test_tensors_of_other_types_and_strides_are_converted(write, value):
-    path = write('y = Identity(x)', {'x': (2, 3)}, {'y': (2, 3)})
+    path = write('(float[2,3] x) => (float[2,3] y) { y = Identity(x) }')
     with open_pipeline(path, inputs=('x=tensor:x',)) as pipeline:
         found = pipeline({'x': value})['y']
     assert found.dtype == np.float32 and np.array_equal(found, value)
 
 
 def test_rejects_tensors_whose_values_would_change(write):
-    path = write('y = Identity(x)', {'x': [INT64, [2]]}, {'y': [INT64, [2]]})
+    path = write('(int64[2] x) => (int64[2] y) { y = Identity(x) }')
     with open_pipeline(path, inputs=('x=tensor:x',)) as pipeline:
         assert pipeline({'x': np.array([3, 4], np.uint8)})['y'].tolist() == [3, 4]
         with pytest.raises(TensorMismatchError, match='x came as float32') as caught:
@@ -316,8 +306,7 @@ def test_rejects_finite_values_that_would_become_infinite(dtype, value):
 
 
 def test_rejects_strings(write):
-    strings = [TensorProto.STRING, [1]]
-    path = write('y = Identity(x)', {'x': strings}, {'y': strings})
+    path = write('(string[1] x) => (string[1] y) { y = Identity(x) }')
     with pytest.raises(TensorMismatchError, match='The network input x takes strings'):
         open_pipeline(path, inputs='x=tensor:x')
 
@@ -343,7 +332,7 @@ def test_nonfinite_outputs_are_counted_and_the_state_is_named(counter, caplog):
 
 
 def test_nonfinite_outputs_of_the_warm_up_do_not_count(write, caplog):
-    path = write('y = Log(x)', {'x': (1,)}, {'y': (1,)})
+    path = write('(float[1] x) => (float[1] y) { y = Log(x) }')
     with open_and_warm_up(path, inputs='x=tensor:x') as pipeline:
         caplog.clear()
         for value, count in ((1, '0'), (-1, '1')):
@@ -368,9 +357,8 @@ def test_regions_of_a_network_of_two_inputs_do_not_suggest_bindings(difference):
 def seen(write):
     """Return a network that returns its input x, beside one of an integer."""
     return write(
-        'seen = Identity(x) m = Identity(n)',
-        {'x': ('batch', 3), 'n': [INT64, [1]]},
-        {'seen': ('batch', 3), 'm': [INT64, [1]]},
+        """(float[batch,3] x, int64[1] n) => (float[batch,3] seen, int64[1] m)
+        { seen = Identity(x) m = Identity(n) }"""
     )
 
 
@@ -471,8 +459,9 @@ def test_suggested_bindings_are_accepted(network, suggested, request):
         ('input', 'output', False, 'if it is that of the run before, input=state:output'),
     ],
 )
-def test_a_state_is_suggested_by_names_and_with_its_reason(write, state, output, is_state, why):
-    path = write(
+def test_a_state_is_suggested_by_names_and_with_its_reason(tmp_path, state, output, is_state, why):
+    path = save_network(
+        tmp_path / 'network.onnx',
         [helper.make_node('Add', ['x', state], [output])],
         {'x': (1, 2), state: (1, 2)},
         {output: (1, 2)},
