@@ -127,7 +127,8 @@ def _reading(path: Path, found: Mapping[str, Any]) -> list[str]:
     network.inputs, network.outputs = tensors_of(found)
     network.metadata = found.get('metadata', {})
     try:
-        return list(fit(network, options, default_families(network, options)).log_lines)
+        decoder, *others = fit(network, options, default_families(network, options)).log_lines
+        return [f'{decoder} (by names and shapes: the network is not run)', *others]
     except TrtRosError as error:
         return str(error).splitlines()
 

@@ -141,6 +141,7 @@ def test_inspect_shows_a_model_and_its_reading(call, color_detector):
     assert code == 0
     assert 'input images 1x3x64x64 float32' in out and '  ReduceMean 1' in out
     assert "metadata names: {0: 'red'" in out
+    assert ' (by names and shapes: the network is not run)\n' in out
     assert 'decoder yolov8: ' in out and '\ninput 64x64 (fixed by the network), letterbox' in out
     text = call('inspect', color_detector(), '--json')[1]
     found = json.loads(text)
