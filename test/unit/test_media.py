@@ -8,6 +8,7 @@ import zlib
 import numpy as np
 import pytest
 
+from support.frames import write_video
 from support.scripts import run_script
 from trt_ros.drawing.labels import Label, draw_label
 from trt_ros.drawing.panels import Panel, in_rows
@@ -110,9 +111,7 @@ def test_a_small_file_of_many_pixels_takes_no_memory(tmp_path):
 
 def test_a_video_of_too_many_pixels_is_refused(tmp_path):
     path = tmp_path / 'video.avi'
-    writer = open_video_writer(path, 25.0, (64, 48))
-    writer.write(np.zeros((48, 64, 3), np.uint8))
-    writer.release()
+    write_video(path, [np.zeros((48, 64, 3), np.uint8)])
     assert [pixels.shape for pixels, _ in read_video(path, 64 * 48)] == [(48, 64, 3)]
     with pytest.raises(BadFrameError, match='64 × 48 pixels, more than') as caught:
         next(read_video(path, 64 * 48 - 1))

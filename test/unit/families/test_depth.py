@@ -22,14 +22,6 @@ def test_depth_is_resized_to_the_image_as_opencv_does(shape, image_wh):
     assert np.abs(values - expected).max() < 1e-3  # OpenCV on Arm: 1.3e-4.
 
 
-def test_letterbox_padding_is_removed():
-    cells = np.full((1, 1, 64, 64), 99, np.float32)
-    cells[..., 16:48, :] = 3.5
-    letterbox = Letterbox.fit((200, 100), (64, 64), 'letterbox')
-    values = decode(cells, letterbox)
-    assert (values.shape, values.min(), values.max()) == ((100, 200), 3.5, 3.5)
-
-
 def test_a_cell_that_is_not_finite_is_not_hidden():
     cells = np.ones((1, 4, 4), np.float32)
     cells[0, 1, 1] = np.nan
