@@ -39,14 +39,6 @@ def panoptic(tensors, letterbox=WHOLE, score=0.25, max_detections=100):
     return head_of('maskformer_panoptic', tensors, letterbox)(tensors, letterbox, thresholds)
 
 
-def test_the_class_of_a_pixel_has_the_largest_sum_over_the_queries():
-    # Class 1 has more in the first row by two queries, although that of class 2 is the best.
-    tensors = outputs((2, 0.9, 0, 0, 8, 8), (1, 0.6, 0, 0, 8, 1), (1, 0.6, 0, 0, 8, 1))
-    labels = semantic(tensors)
-    assert labels.dtype == np.uint8
-    assert labels.tolist() == [[1] * 8] + [[2] * 8] * 7
-
-
 def scene(classes, *, seen=8, queries=40, no_object=6.0, size=20, cover=12.0, seed=0):
     """Queries whose masks divide the image, and others that are sure of no object."""
     rng = np.random.default_rng(seed)
@@ -95,13 +87,6 @@ def test_left_out_queries_and_classes_do_not_show(classes, options, resize):
     np.testing.assert_allclose(found.confidence, 255 * np.minimum(chosen, 1), atol=1.6)
 
 
-def test_padding_is_no_part_of_the_mask():
-    letterbox = Letterbox.fit((40, 20), (GRID, GRID), 'letterbox_topleft')
-    tensors = outputs((0, 0.9, 0, 0, 4, 4), (2, 0.9, 4, 0, 8, 4), (1, 0.9, 0, 4, 8, 8))
-    labels = semantic(tensors, letterbox)
-    assert labels.tolist() == [[0] * 20 + [2] * 20] * 20
-
-
 def test_segments_have_score_class_box_and_mask_in_the_pixels_of_the_image():
     letterbox = Letterbox.fit((16, 16), (GRID, GRID), 'stretch')
     found = panoptic(outputs((2, 0.7, 0, 0, 8, 2), (1, 0.9, 4, 4, 8, 8)), letterbox)
@@ -114,20 +99,6 @@ def test_segments_have_score_class_box_and_mask_in_the_pixels_of_the_image():
     assert painted[:4].tolist() == [[2] * 16] * 4
     assert painted[4:8].tolist() == [[0] * 16] * 4
     assert painted[8:].tolist() == [[0] * 8 + [1] * 8] * 8
-
-
-def test_a_pixel_belongs_to_the_best_query_only():
-    found = panoptic(outputs((0, 0.6, 0, 0, 8, 8), (1, 0.9, 0, 0, 8, 1)))
-    assert found.detections.labels.tolist() == [1, 0]
-    assert found.detections.xyxy.tolist() == [[0, 0, 8, 1], [0, 1, 8, 8]]
-
-
-def test_a_query_that_wins_too_little_of_its_mask_is_dropped():
-    # It keeps six of eight rows.
-    found = panoptic(outputs((0, 0.6, 0, 0, 8, 8), (1, 0.9, 0, 0, 8, 2)))
-    assert found.detections.labels.tolist() == [1]
-    painted = found.paint(np.array([1], np.uint8))
-    assert painted.tolist() == [[1] * 8] * 2 + [[0] * 8] * 6
 
 
 def test_a_query_whose_best_is_no_object_is_dropped_at_any_threshold():
@@ -221,8 +192,3 @@ def test_thresholds_limit_the_segments():
     tensors = outputs((0, 0.6, 0, 0, 4, 4), (1, 0.8, 4, 0, 8, 4), (2, 0.7, 0, 4, 4, 8))
     assert panoptic(tensors, score=0.65).detections.labels.tolist() == [1, 2]
     assert panoptic(tensors, max_detections=1).detections.labels.tolist() == [1]
-
-
-def test_the_best_query_of_equal_masks_is_kept():
-    found = panoptic(outputs((0, 0.6, 2, 2, 5, 5), (0, 0.8, 2, 2, 5, 5)))
-    np.testing.assert_allclose(found.detections.scores, [0.8], atol=1e-6)
