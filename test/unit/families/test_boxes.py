@@ -39,18 +39,6 @@ def test_scores_per_class_are_suppressed_per_class():
     assert decode('boxes', plain(FOUR, scores)) == expected
 
 
-def test_boxes_with_labels_are_final():
-    outputs = plain(FOUR, [0.6, 0.9, 0.5, 0.1], labels=np.array([[4, 4, 7, 4]]))
-    assert decode('boxes', outputs) == [(4, 0.9, FOUR[1]), (4, 0.6, FOUR[0]), (7, 0.5, FOUR[2])]
-
-
-@pytest.mark.parametrize('known', [{}, {'task': 'detect', 'end2end': 'True'}])
-def test_overlapping_boxes_of_an_end_to_end_network_stay(known):
-    rows = np.float32([[[*FOUR[0], 0.9, 1], [*FOUR[1], 0.8, 1], [0] * 6]])
-    expected = [(1, 0.9, FOUR[0]), (1, 0.8, FOUR[1])]
-    assert decode('yolov10', {'output0': rows}, **known) == expected
-
-
 def test_scores_without_labels_are_of_one_class_and_compete():
     outputs = plain(FOUR, [0.6, 0.9, 0.5, 0.1])
     assert decode('boxes', outputs) == [(0, 0.9, FOUR[1]), (0, 0.5, FOUR[2])]

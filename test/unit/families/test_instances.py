@@ -45,16 +45,6 @@ def test_mask_is_limited_to_its_box_and_to_values_above_half():
     assert found.masks[0].tolist() == [[True] * 12 + [False] * 8] * 10
 
 
-def test_a_mask_lies_in_the_pixels_of_the_image():
-    letterbox = Letterbox.fit((256, 128), (64, 64), 'letterbox')  # A quarter, 16 pixels above.
-    found = decode(outputs((32, 32, 40, 20, 0, 0.9, [1.0]), prototypes=left_half()), letterbox)
-    assert found.detections.xyxy.tolist() == [[48, 24, 208, 104]]
-    image = found.paint(np.array([7], np.uint8))
-    expected = np.zeros((128, 256), np.uint8)
-    expected[24:104, 48:128] = 7
-    assert np.array_equal(image, expected)
-
-
 @pytest.mark.parametrize('resize', ['stretch', 'letterbox'])
 def test_masks_are_the_probabilities_that_opencv_resizes(resize):
     rng = np.random.default_rng(0)

@@ -66,12 +66,6 @@ def test_it_is_the_best_class_of_scores_that_opencv_resizes(image_wh, resize, st
     assert np.mean(labels == resized.argmax(axis=0)) > 0.999  # All but equals, up to rounding.
 
 
-def test_class_second_in_every_cell_can_win_between_cells():
-    cells = np.array([[[[5, 0]] * 2, [[0, 5]] * 2, [[4, 4]] * 2]], np.float32)
-    labels = decode(cells, Letterbox.fit((9, 2), (2, 2), 'stretch'))
-    assert labels[0].tolist() == [0, 0, 0, 2, 2, 2, 1, 1, 1]
-
-
 def test_channels_may_come_last():
     cells = smooth(5, 16, 16)
     letterbox = Letterbox.fit((50, 40), (64, 64), 'letterbox')

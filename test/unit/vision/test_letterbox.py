@@ -199,16 +199,6 @@ def test_padding_is_a_pixel_and_is_normalized_like_one():
     np.testing.assert_allclose(tensor[0, :, :, 0].T, [[9, 8, 7], [4, 3, 2], [4, 3, 2], [9, 8, 7]])
 
 
-def test_topleft_pads_right_and_below():
-    preprocess = Preprocess((4, 4), 'letterbox_topleft', pad_value=1, scale=1.0)
-    assert preprocess(uniform(5, 4, 2))[0][0, 0, :, 0].tolist() == [5, 5, 1, 1]
-    assert preprocess(uniform(5, 2, 4))[0][0, 0, 0].tolist() == [5, 5, 1, 1]
-
-
-def test_stretch_has_no_padding():
-    assert (Preprocess((4, 4), 'stretch', scale=1.0)(uniform(5, 9, 2))[0] == 5).all()
-
-
 def test_a_center_crop_shows_the_middle():
     pixels = np.repeat(np.arange(8, dtype=np.uint8)[None, :, None], 4, axis=0).repeat(3, axis=2)
     frame = Frame.from_pixels(pixels, 'rgb8')

@@ -14,15 +14,6 @@ def assert_same_but_at_the_threshold(mask, values, threshold):
     assert np.array_equal(mask | unsure, (values > threshold) | unsure)
 
 
-def test_a_mask_changes_at_the_pixel_behind_the_crossing():
-    rows, cols = taps(Letterbox.fit((1, 8), (8, 8), 'stretch'), (2, 1))
-    rises, falls = np.array([[0.0], [1.0]], np.float32), np.array([[1.0], [0.0]], np.float32)
-    masks = threshold_masks([rises, falls], 0.3, rows, cols, [(0, 0, 1, 8)] * 2)
-    # The cells' centers are at 2 and 6, the pixels' at a half: 0, 0, 0.125, 0.375, .. 0.875, 1, 1.
-    assert masks[0][:, 0].tolist() == [False] * 3 + [True] * 5
-    assert masks[1][:, 0].tolist() == [True] * 5 + [False] * 3
-
-
 @repeatable
 @given(
     image_wh=st.tuples(st.integers(1, 90), st.integers(1, 90)),
