@@ -31,16 +31,6 @@ def pose(*anchors):
     return decode('yolov8_pose', {'output0': output}, task='pose', kpt_shape='[2, 3]')
 
 
-def test_keypoints_stay_with_their_box():
-    weaker, better = (
-        (30, 30, 20, 20, 0.6, 9, 9, 1, 9, 9, 1),
-        (31, 30, 20, 20, 0.8, 0, 1, 1, 3, 4, 0),
-    )
-    found = pose(weaker, better, (70, 30, 20, 20, 0.7, 6, 7, 0, 9, 10, 1))
-    assert found.detections.scores.tolist() == pytest.approx([0.8, 0.7])
-    assert found.keypoints.tolist() == [[[0, 1, 1], [3, 4, 0]], [[6, 7, 0], [9, 10, 1]]]
-
-
 @pytest.mark.parametrize(
     ('given', 'visible'),
     [

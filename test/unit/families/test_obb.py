@@ -67,27 +67,6 @@ def test_rotated_iou_of_identical_half_turned_and_distant_boxes():
     assert probabilistic_iou(box, others).tolist() == pytest.approx([1, 1, 0], abs=2e-3)
 
 
-def test_boxes_come_back_in_image_pixels_with_their_angle():
-    letterbox = Letterbox.fit((1280, 960), (640, 640), 'letterbox')
-    found = decode(head((50, 120, 20, 10, 1, 0.9, 0.5)), letterbox)
-    assert found.cxcywh.tolist() == [[100, 80, 40, 20]]
-    assert found.theta.tolist() == pytest.approx([0.5])
-    assert found.labels.tolist() == [1]
-    assert found.scores.tolist() == pytest.approx([0.9])
-
-
-def test_similar_boxes_of_one_class_are_suppressed():
-    found = decode(
-        head(
-            (50, 50, 40, 10, 0, 0.6, 0.5),
-            (51, 50, 40, 10, 0, 0.8, 0.55),
-            (50, 50, 40, 10, 0, 0.7, 0.5 + math.pi / 2),
-            (50, 50, 40, 10, 1, 0.5, 0.5),
-        )
-    )
-    assert found.scores.tolist() == pytest.approx([0.8, 0.7, 0.5])
-
-
 def test_a_suppressed_box_suppresses_no_other():
     # Each resembles the next one by more than the threshold, the first and the last do not.
     chain = [(50 + 6 * i, 50, 40, 20, 0, 0.9 - i / 10, 0.0) for i in range(3)]

@@ -148,31 +148,6 @@ def test_boxes_are_chosen_before_the_nms(seed, agnostic):
     assert few.scores.tolist() == found.scores[:3].tolist()
 
 
-@pytest.mark.parametrize('uses_nms', [True, False])
-def test_boxes_of_other_classes_are_suppressed_on_request(uses_nms):
-    xyxy = np.array([[0, 0, 10, 10], [0, 1, 10, 11], [40, 0, 50, 10]], np.float32)
-    scores, labels = np.array([0.9, 0.8, 0.7], np.float32), np.array([0, 1, 1], np.int32)
-
-    def found(*args, **more):
-        asked = limits(*args, **more)
-        _, few = choose_boxes(xyxy, scores, labels, WHOLE, asked, uses_nms=uses_nms)
-        return few.scores.tolist()
-
-    assert found(agnostic=True) == pytest.approx([0.9, 0.7])
-    assert len(found(agnostic=True, iou=0.9)) == 3
-    # What is not wanted suppresses nothing.
-    for unwanted in (found(['car'], agnostic=True), found((), ['person:1'], True)):
-        assert unwanted == pytest.approx([0.8, 0.7])
-
-
-def test_what_is_suppressed_suppresses_nothing():
-    """The second box of class 1 overlaps the first one, but not the box of class 0."""
-    xyxy = np.array([[0, 0, 10, 10], [0, 3, 10, 13], [0, 7, 10, 17]], np.float32)
-    scores, labels = np.array([0.9, 0.8, 0.7], np.float32), np.array([0, 1, 1], np.int32)
-    _, found = choose_boxes(xyxy, scores, labels, WHOLE, limits(agnostic=True, iou=0.3))
-    assert found.scores.tolist() == pytest.approx([0.9, 0.7])
-
-
 def test_a_network_without_nms_finds_no_more_boxes_than_it_has():
     xyxy, scores, labels = crowd(50)
     for agnostic in (False, True):

@@ -116,13 +116,6 @@ def test_no_candidates_are_no_detections():
     )
 
 
-def test_detections_are_best_first_and_clipped():
-    found = finish(boxes((-10, 5, 20, 30), (600, 400, 700, 500)), [0.3, 0.6], [4, 2])
-    assert found.xyxy.tolist() == [[600, 400, 640, 480], [0, 5, 20, 30]]
-    assert found.scores.tolist() == pytest.approx([0.6, 0.3])
-    assert found.labels.tolist() == [2, 4]
-
-
 @pytest.mark.parametrize(
     'bad',
     [
