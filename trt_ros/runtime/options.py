@@ -299,6 +299,10 @@ def options_of(
     model: PipelineOptions | str | os.PathLike[str], changes: Mapping[str, Any]
 ) -> PipelineOptions:
     """Return a model's options with changes by name; raises ParameterError for an unknown one."""
+    if not isinstance(model, (PipelineOptions, str, os.PathLike)):
+        raise ParameterError(
+            f'The model is of type {type(model).__name__}.', remedy='Pass its path, or options.'
+        )
     kind = type(model) if isinstance(model, PipelineOptions) else ModelOptions
     refuse_unknown(kind, changes)
     values: dict[str, Any] = {

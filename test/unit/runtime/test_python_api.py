@@ -126,6 +126,9 @@ def test_options_come_as_keywords_as_a_dataclass_or_as_both():
 
 
 def test_wrong_options_and_images_are_refused(pipeline):
+    for model in (None, b'model.onnx'):
+        with pytest.raises(ParameterError, match=f'The model is of type {type(model).__name__}'):
+            trt_ros.Pipeline.open(model)
     with pytest.raises(
         ParameterError,
         match=r"ModelOptions has no option 'precison'\.\nRemedy: Did you mean 'precision'",
