@@ -323,7 +323,7 @@ def test_two_images_of_any_geometry_equal_onnxruntime(flow, both, unified_memory
         ((3, 3, 64, 96), [3, 3, 64, 96], 'resize=stretch'),
         (('n', 3, 64, 96), [3, 3, 64, 96], 'antialias=true'),
         (('batch', 'n', 3, 64, 'w'), [1, 3, 3, 64, 96], 'channel_order=bgr&input_size=64,96'),
-        ((1, 3, 64, 96, 3), [1, 3, 64, 96, 3], 'pad_value=0'),
+        ((1, 3, 64, 96, 3), [1, 3, 64, 96, 3], 'resize=letterbox&pad_value=0'),
     ],
 )
 def test_a_stack_of_images_equals_onnxruntime(
