@@ -1,7 +1,6 @@
-"""YOLOv5, YOLOv7 and YOLOX as their own repositories build and export them, without weights."""
+"""YOLOv7 and YOLOX as their own repositories build and export them, without weights."""
 
 from functools import partial
-from pathlib import Path
 import sys
 import warnings
 
@@ -36,45 +35,6 @@ def outputs_of(torch, path, pipeline, picture):
     pixels, _ = pipeline.preprocess(picture)
     (output,) = OnnxRuntimeRunner.open(path).infer({'images': pixels}).values()
     return torch.from_numpy(output.copy())
-
-
-@pytest.fixture
-def yolov5(torch, ultralytics):
-    """Its packaging needs no more than what it imports: pip install --no-deps yolov5."""
-    return package('yolov5.export', 'pip install --no-deps yolov5')
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ('name', 'is_dynamic'), [('yolov5n', False), ('yolov5n', True), ('hub/yolov5n6', False)]
-)
-def test_yolov5(torch, yolov5, settle, spread, picture, assert_same, tmp_path, name, is_dynamic):
-    from yolov5.models.yolo import DetectionModel
-    from yolov5.utils import general
-
-    torch.manual_seed(0)
-    model = DetectionModel(str(Path(yolov5.__file__).parent / 'models' / f'{name}.yaml')).eval()
-    image = shown(torch, YOLOV5, picture)
-    settle(model, lambda: model(image))
-    head = model.model[-1]
-    for layer in head.m:
-        spread(layer, lambda: model(image), -3.0, 1.5)
-    head.dynamic, head.export = is_dynamic, True
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore')  # The exporter's, about itself.
-        path, _ = yolov5.export_onnx(
-            model, image, tmp_path / 'model.pt', 17, is_dynamic, simplify=False
-        )
-
-    size = (SIZE, SIZE) if is_dynamic else ()
-    pipeline = Pipeline.open(LabeledOptions(str(path), backend='onnxruntime', input_size=size))
-    assert (pipeline.decoder.name, len(pipeline.class_names)) == ('yolov5', 80)
-    found = pipeline.infer(picture, ASKED)
-    outputs = outputs_of(torch, path, pipeline, picture)
-    own = general.non_max_suppression(outputs, *THRESHOLDS, max_det=300)[0]
-    boxes = general.scale_boxes((SIZE, SIZE), own[:, :4], (picture.height, picture.width))
-    assert_same(found, boxes.numpy(), own[:, 4].numpy(), own[:, 5].numpy().astype(int))
-    pipeline.close()
 
 
 @pytest.fixture

@@ -234,15 +234,6 @@ def test_bad_image_does_not_affect_its_batch(rig):
     assert bad not in rig.stamps(LEFT)
 
 
-def test_silent_camera_does_not_delay_others(rig):
-    assert rig.node.set(batch_wait_ms=50.0) == ''
-    runs = len(rig.runs())
-    for _ in range(3):
-        rig.detect(REAR)
-    assert rig.runs()[runs:] == [1, 1, 1]
-    assert rig.node.set(batch_wait_ms=0.0) == ''
-
-
 def test_images_that_come_one_after_another_wait_batch_wait_ms_and_run_together(rig):
     assert rig.node.set(batch_wait_ms=1000.0) == ''
     runs = len(rig.runs())
