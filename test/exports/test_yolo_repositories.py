@@ -7,10 +7,12 @@ import warnings
 import numpy as np
 import pytest
 
+from trt_ros.decode.trial import pictures
 from trt_ros.families.yolo import YOLOV5, YOLOX
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
+from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import Thresholds
 
@@ -141,9 +143,9 @@ def test_yolox(torch, settle, spread, picture, assert_same, tmp_path, monkeypatc
     )
     experiment.write_text(EXPERIMENT)
     model = exp.get_exp(str(experiment), None).get_model().eval()
-    image = shown(torch, YOLOX, picture)
-    # Opening a pipeline warms the network up with gray, whose boxes must be logarithms as well.
-    seen = torch.cat([image, torch.full_like(image, 114)])
+    # A trial run shows pictures whose boxes must be logarithms as well.
+    shown_to_it = [picture, *map(Frame.from_pixels, pictures((SIZE, SIZE)))]
+    seen = torch.cat([shown(torch, YOLOX, each) for each in shown_to_it])
     settle(model, lambda: model(seen))
     for layers, mean in (
         (model.head.cls_preds, 0.0),
