@@ -37,23 +37,6 @@ def tokens(count=16):
     ]
 
 
-def detr(classes, logits='logits', boxes='pred_boxes'):
-    body, weights = tokens()
-    body += f"""
-        {logits} = MatMul (x, w_logits)
-        hidden = MatMul (x, w_hidden)
-        relu = Relu (hidden)
-        raw = MatMul (relu, w_box)
-        {boxes} = Sigmoid (raw)
-    """
-    return body, [
-        *weights,
-        f'float[8,{classes}] w_logits',
-        'float[8,8] w_hidden',
-        'float[8,4] w_box',
-    ]
-
-
 def rtdetr_queries():
     """Choose 9 queries by score, and sample the image around each: deformable attention."""
     body, weights = tokens()
@@ -120,38 +103,3 @@ def rtdetr_deployed():
         boxes = GatherElements <axis = 1> (pixels, row_4)
     """
     return body, [*weights, 'int64[2] halves = {2, 2}', 'float a_half = {0.5}']
-
-
-def mask_queries():
-    """Make a class and a mask per query: products of embeddings and pixels."""
-    body, weights = tokens()
-    body += """
-        class_queries_logits = MatMul (x, w_logits)
-        hidden = MatMul (x, w_hidden)
-        relu = Relu (hidden)
-        embedded = MatMul (relu, w_mask)
-        pixels = ConvTranspose <kernel_shape = [2, 2], strides = [2, 2]> (patches, w_up)
-        pixel_shape = Constant <value_ints = [1, 8, 64]> ()
-        flat_pixels = Reshape (pixels, pixel_shape)
-        products = MatMul (embedded, flat_pixels)
-        mask_shape = Constant <value_ints = [1, 16, 8, 8]> ()
-        masks_queries_logits = Reshape (products, mask_shape)
-    """
-    return body, [
-        *weights,
-        'float[8,4] w_logits',
-        'float[8,8] w_hidden',
-        'float[8,8] w_mask',
-        'float[8,8,2,2] w_up',
-    ]
-
-
-def rfdetr_seg():
-    body, weights = mask_queries()
-    body += """
-        labels = Identity (class_queries_logits)
-        masks = Identity (masks_queries_logits)
-        raw = MatMul (relu, w_box)
-        dets = Sigmoid (raw)
-    """
-    return body, [*weights, 'float[8,4] w_box']

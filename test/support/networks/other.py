@@ -150,18 +150,6 @@ BILINEAR = (
 )
 
 
-def heatmaps():
-    body = (
-        FEATURES
-        + """
-        up = ConvTranspose <strides = [2, 2], pads = [1, 1, 1, 1]> (p3, w_up)
-        relu = Relu (up)
-        heatmaps = Conv (relu, w_points)
-    """
-    )
-    return body, ['float[3,8,4,4] w_up', 'float[17,8,1,1] w_points']
-
-
 def depth(output):
     body, weights = tokens()
     body += f"""
@@ -179,51 +167,12 @@ def depth(output):
     return body, [*weights, 'float[8,8,2,2] w_up', 'float[1,8,1,1] w_one']
 
 
-def pooled(tail, weights):
-    body = f"""
+def classifier():
+    body = """
         c = Conv <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (images, w)
         r = Relu (c)
         p = GlobalAveragePool (r)
         f = Flatten <axis = 1> (p)
-        {tail}
+        logits = Gemm <transB = 1> (f, w_out, b_out)
     """
-    return body, ['float[8,3,3,3] w', *weights]
-
-
-GEMM = 'float[3,8] w_out', 'float[3] b_out'
-
-
-def lstr():
-    """Leave padded cells out; curves share four of their parameters, the mean over the queries."""
-    body = (
-        FEATURES
-        + """
-        few = Conv (p3, w_few)
-        sizes = Constant <value_ints = [1, 1, 4, 4]> ()
-        small = Resize <mode = "nearest"> (mask, , , sizes)
-        one = Constant <value_float = 1.0> ()
-        inside = Sub (one, small)
-        kept = Mul (few, inside)
-        flat_shape = Constant <value_ints = [-1, 32]> ()
-        flat = Reshape (kept, flat_shape)
-        hidden = Gemm <transB = 1> (flat, w_hidden, b_hidden)
-        query_shape = Constant <value_ints = [-1, 7, 8]> ()
-        queries = Reshape (hidden, query_shape)
-        pred_logits = MatMul (queries, w_class)
-        own = MatMul (queries, w_own)
-        each = MatMul (queries, w_shared)
-        mean = ReduceMean <axes = [1], keepdims = 1> (each)
-        repeats = Constant <value_ints = [1, 7, 1]> ()
-        shared = Tile (mean, repeats)
-        ends, rest = Split <axis = 2> (own)
-        pred_curves = Concat <axis = 2> (ends, shared, rest)
-    """
-    )
-    return body, [
-        'float[2,3,1,1] w_few',
-        'float[56,32] w_hidden',
-        'float[56] b_hidden',
-        'float[8,2] w_class',
-        'float[8,4] w_own',
-        'float[8,4] w_shared',
-    ]
+    return body, ['float[8,3,3,3] w', 'float[3,8] w_out', 'float[3] b_out']

@@ -83,14 +83,13 @@ def yolov8_boxes():
     return body, weights
 
 
-def yolov8(extras='', extra_lines=''):
+def yolov8(extras):
     lines, weights = yolov8_boxes()
     more, more_weights = cells('cls', 3)
     body = (
         FEATURES
         + lines
         + more
-        + extra_lines
         + f"""
         scores = Sigmoid (cls)
         output0 = Concat <axis = 1> (xywh, scores{extras})
@@ -232,61 +231,3 @@ def yolov5(channels=8):
         f'int64[3] parts = {{2, 2, {channels - 4}}}',
         'float two = {2}',
     ]
-
-
-def yolov5_raw():
-    body, weights = FEATURES, []
-    for level, size in ('3', 4), ('4', 2), ('5', 1):
-        body += f"""
-            h{level} = Conv (p{level}, w{level})
-            a{level} = Constant <value_ints = [1, 3, 8, {size}, {size}]> ()
-            r{level} = Reshape (h{level}, a{level})
-            t{level} = Transpose <perm = [0, 1, 3, 4, 2]> (r{level})
-        """
-        weights.append(f'float[24,3,1,1] w{level}')
-    return body, weights
-
-
-def yolox():
-    body, weights, parts = FEATURES, [], []
-    for level in '345':
-        body += f"""
-            reg{level} = Conv (p{level}, wr{level})
-            obj{level} = Conv (p{level}, wo{level})
-            cls{level} = Conv (p{level}, wc{level})
-            so{level} = Sigmoid (obj{level})
-            sc{level} = Sigmoid (cls{level})
-            h{level} = Concat <axis = 1> (reg{level}, so{level}, sc{level})
-            f{level} = Constant <value_ints = [1, 8, -1]> ()
-            z{level} = Reshape (h{level}, f{level})
-        """
-        weights += [f'float[{n},3,1,1] {w}{level}' for w, n in (('wr', 4), ('wo', 1), ('wc', 3))]
-        parts.append(f'z{level}')
-    body += f"""
-        all = Concat <axis = 2> ({', '.join(parts)})
-        output = Transpose <perm = [0, 2, 1]> (all)
-    """
-    return body, weights
-
-
-def distributions(is_concatenated):
-    """Make class scores and eight bins per side, of three classes: NanoDet-Plus or PicoDet."""
-    body, weights, parts = FEATURES + 'p6 = Relu (p5)\n', [], []
-    for level, stride in ('3', 8), ('4', 16), ('5', 32), ('6', 64):
-        body += f"""
-            hc{level} = Conv (p{level}, wc{level})
-            hb{level} = Conv (p{level}, wb{level})
-            sc{level} = Sigmoid (hc{level})
-            a{level} = Constant <value_ints = [1, 3, -1]> ()
-            b{level} = Constant <value_ints = [1, 32, -1]> ()
-            rc{level} = Reshape (sc{level}, a{level})
-            rb{level} = Reshape (hb{level}, b{level})
-            scores_{stride} = Transpose <perm = [0, 2, 1]> (rc{level})
-            sides_{stride} = Transpose <perm = [0, 2, 1]> (rb{level})
-            z{level} = Concat <axis = 2> (scores_{stride}, sides_{stride})
-        """
-        weights += [f'float[3,3,1,1] wc{level}', f'float[32,3,1,1] wb{level}']
-        parts.append(f'z{level}')
-    if is_concatenated:
-        body += f'output = Concat <axis = 1> ({", ".join(parts)})'
-    return body, weights
