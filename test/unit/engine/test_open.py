@@ -129,19 +129,15 @@ def refusing(library):
     return library
 
 
-def test_a_cached_engine_that_cannot_be_loaded_is_built_again_once(
-    models, rtx, built_cache, tmp_path, refusing
+@pytest.mark.parametrize('is_cached', [True, False])
+def test_only_a_cached_engine_that_cannot_be_loaded_is_built_again(
+    models, rtx, built_cache, tmp_path, refusing, is_cached
 ):
-    shutil.copytree(built_cache, tmp_path / 'cache')
+    if is_cached:
+        shutil.copytree(built_cache, tmp_path / 'cache')
     with pytest.raises(ModelError, match='cannot load'):
         open_engine(models.conv(), backend='tensorrt_rtx', engine_cache_dir=tmp_path / 'cache')
-    assert refusing.refused == 2
-
-
-def test_an_engine_that_was_just_built_is_not_built_again(models, rtx, tmp_path, refusing):
-    with pytest.raises(ModelError, match='cannot load'):
-        open_engine(models.conv(), backend='tensorrt_rtx', engine_cache_dir=tmp_path)
-    assert refusing.refused == 1
+    assert refusing.refused == 1 + is_cached
 
 
 def test_only_a_cache_that_cannot_be_written_leads_to_an_engine_in_memory(
