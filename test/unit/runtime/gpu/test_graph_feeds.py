@@ -8,11 +8,9 @@ import pytest
 
 from support.device_arrays import OnGpu
 from support.host_context import ASKED, HostContext
-from support.memory import array_at
 from trt_ros.errors import (
     BadFrameError,
     CapacityError,
-    GpuFailedError,
     ParameterError,
     TensorMismatchError,
 )
@@ -21,8 +19,6 @@ from trt_ros.model.feeds import FEEDS
 from trt_ros.model.feeds.base import Given
 from trt_ros.model.feeds.state import StateFeed
 from trt_ros.runtime.fitting import fit
-from trt_ros.runtime.gpu.input_kinds import GpuState
-from trt_ros.runtime.gpu.inputs import INPUTS
 from trt_ros.runtime.gpu.staging import SMALL_NBYTES
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.tensors import TensorSpec
@@ -75,27 +71,27 @@ STEP = np.array([[1, 10]], np.float32)
 
 @pytest.mark.parametrize('slots', [1, 2])
 @pytest.mark.parametrize('unified_memory', ['off', 'on'])
-def test_a_state_goes_from_run_to_run_and_is_reset(counter, open_inputs, slots, unified_memory):
+@pytest.mark.parametrize(('settings', 'first'), [('', 0), ('?initial=5,5', 5)])
+def test_a_state_goes_from_run_to_run_and_is_reset(
+    counter, open_inputs, slots, unified_memory, settings, first
+):
     pipeline = open_inputs(
-        counter(), STATEFUL, ('total',), frames_in_flight=slots, unified_memory=unified_memory
+        counter(),
+        ('step=tensor:step', f'h=state:hn{settings}'),
+        ('total',),
+        frames_in_flight=slots,
+        unified_memory=unified_memory,
     )
     pipeline.warm_up()
     assert 'decoding on the CPU' in ' '.join(pipeline.log_lines)
-    for count in (1, 2, 3, 4):
-        found = pipeline.infer({'step': STEP}, ASKED)
-        assert {name: value.tolist() for name, value in found.items()} == {
-            'total': [[count, 10 * count]]
-        }
-    pipeline.reset_state()
-    assert pipeline.infer({'step': STEP}, ASKED)['total'].tolist() == [[1, 10]]
-
-
-def test_an_initial_value_returns_with_a_reset(counter, open_inputs):
-    pipeline = open_inputs(counter(), ('step=tensor:step', 'h=state:hn?initial=5,6'))
-    pipeline.warm_up()
     for _ in range(2):
-        assert pipeline.infer({'step': STEP}, ASKED)['hn'].tolist() == [[6, 16]]
-        assert pipeline.infer({'step': STEP}, ASKED)['hn'].tolist() == [[7, 26]]
+        for count in (1, 2, 3, 4):
+            # A converted tensor has a graph of its own, whose capture is no run.
+            step = STEP.astype(np.float64) if count == 3 else STEP
+            found = pipeline.infer({'step': step}, ASKED)
+            assert {name: value.tolist() for name, value in found.items()} == {
+                'total': [[first + count, first + 10 * count]]
+            }
         pipeline.reset_state()
 
 
@@ -229,20 +225,6 @@ def test_a_run_of_tensors_is_one_graph_launch_without_pageable_copies(counter, o
     assert pipeline.diagnostics()['zero-copy frames'] == '0 of 3'
 
 
-@pytest.mark.parametrize(
-    'step',
-    [
-        np.array([[1, 10]]),
-        np.array([[1, 10]], np.float16),
-        np.array([[10, 1]], np.float32)[:, ::-1],
-        np.array([[1, 10]], '>f8'),
-    ],
-)
-def test_tensors_are_converted_into_pinned_memory(counter, open_inputs, step):
-    pipeline = open_inputs(counter(), STATEFUL)
-    assert pipeline.infer({'step': step}, ASKED)['hn'].tolist() == [[1, 10]]
-
-
 def test_a_run_after_a_refused_one_waits_for_the_run_before_it(counter, open_inputs, cuda):
     """Runs share activations and tensors: two must not overlap on the GPU."""
     pipeline = open_inputs(counter(), STATEFUL, frames_in_flight=2)
@@ -302,41 +284,11 @@ def test_a_padded_input_and_its_mask_have_one_graph_per_slot(
         pipeline.infer({'step': np.zeros((1, 5))}, ASKED)
 
 
-def test_two_images_and_a_tensor_are_preprocessed_and_copied(make_engine, open_inputs, cuda):
-    engine = make_engine()
-    engine.inputs = (
-        tensor('left', (1, 3, 64, 96)),
-        tensor('joints', (1, 7)),
-        tensor('right', (1, 1, 32, 32)),
-    )
-    engine.outputs = (tensor('action', (1, 14), mode='output'),)
-    pipeline = open_inputs(
-        engine,
-        ('right=image:right?scale=1.0', 'left=image:left', 'joints=tensor:joints'),
-        frames_in_flight=1,
-    )
-    engine.create_execution_context = lambda strategy: fixed(engine)
-    picture = Frame.from_pixels(np.zeros((48, 64, 3), np.uint8))
-    inputs = {'left': picture, 'right': picture, 'joints': np.zeros((1, 7))}
-    for _ in range(2):
-        cuda.launched.clear()
-        assert pipeline.infer(inputs, ASKED)['action'].shape == (1, 14)
-    assert cuda.launched == ['preprocess'] * 2
-    slot = pipeline.slots.all[0]
-    buffers = slot.buffers_for(2, {'joints': inputs['joints']})
-    (graph,) = slot.captured(buffers)
-    *images, joints = graph.pieces
-    target, source, nbytes = graph.addresses.copies[-1]
-    assert (target, nbytes) == (buffers.tensors['joints'].ptr, 28)
-    assert source == graph.memory.pinned.device_ptr + joints.pinned
-    assert [graph.memory.image.ptr + each.pinned for each in images] == [*graph.addresses.images]
-
-
 def copying(engine):
-    """Return a context of a network that returns its input `x` as `y`."""
+    """Return a context of a network that returns its input `x`, and `plus` if it is there, as `y`."""
 
     def compute(_, arrays):
-        arrays['y'][:] = arrays['x']
+        arrays['y'][:] = arrays['x'] + arrays.get('plus', 0)
 
     return HostContext(engine, compute, lambda context, _: context.shapes['x'])
 
@@ -386,15 +338,25 @@ def test_a_stack_of_images_equals_that_of_the_cpu(
         pipeline.infer({'x': [*frames[:2], depth]}, ASKED)
 
 
-def test_a_stack_behind_another_takes_its_own_images(make_engine, open_inputs, numbers):
+def test_each_input_takes_its_own_images_in_its_own_way(make_engine, open_inputs, numbers, cuda):
     engine = make_engine()
-    engine.inputs = (tensor('x', (2, 3, 8, 12)), tensor('first', (2, 3, 8, 12)))
+    engine.inputs = (
+        tensor('x', (2, 3, 8, 12)),
+        tensor('plus', (2, 3, 8, 12)),
+        tensor('first', (1, 1, 32, 32)),
+    )
     engine.outputs = (tensor('y', (2, 3, 8, 12), mode='output'),)
     engine.create_execution_context = lambda strategy: copying(engine)
-    pipeline = open_inputs(engine, ('first=images:a,b', 'x=images:c,a'))
-    images = [np.full((8, 12, 3), value, np.uint8) for value in (255, 0, 51, 102)]
-    found = pipeline.infer({'first': images[:2], 'x': images[2:]}, ASKED)['y']
-    np.testing.assert_allclose(found[:, 0, 0, 0], [0.2, 0.4], rtol=1e-6)
+    inputs = ('first=image:a?scale=1.0', 'x=images:c,a', 'plus=tensor:plus')
+    pipeline = open_inputs(engine, inputs, frames_in_flight=1)
+    images = [np.full((8, 12, 3), value, np.uint8) for value in (255, 51, 102)]
+    plus = np.repeat([1, 2], 3 * 8 * 12).reshape(2, 3, 8, 12)  # Converted.
+    for _ in range(2):
+        cuda.launched.clear()
+        given = {'first': images[0], 'x': images[1:], 'plus': plus}
+        found = pipeline.infer(given, ASKED)['y']
+        np.testing.assert_allclose(found[:, 0, 0, 0], [1.2, 2.4], rtol=1e-6)
+    assert cuda.launched == ['preprocess'] * 3
 
 
 def test_a_large_tensor_does_not_disturb_the_run_before(counter, open_inputs, cuda, set_constants):
@@ -433,46 +395,17 @@ def test_large_registered_tensors_are_read_where_they_are(
     assert pipeline.diagnostics()['zero-copy frames'] == '2 of 2'
 
 
-class PlusOne(StateFeed):
-    """The output of the previous run and 1."""
+class OnCpu(StateFeed):
+    """A kind that has no class for the GPU."""
 
-    kind = 'plus_one'
-    form = 'plus_one:OUTPUT'
-
-    def initial(self):
-        return super().initial() + 1
-
-    def keep(self, outputs, memory, staged):
-        return super().keep(outputs, memory, staged) + 1
+    kind = 'on_cpu'
+    form = 'on_cpu:OUTPUT'
 
 
-def test_a_new_kind_of_feed_has_a_class_on_the_gpu(counter, open_inputs, cuda, monkeypatch):
-    class GpuPlusOne(GpuState):
-        def after(self, batch):
-            keep = super().after(batch)
-
-            def enqueue(stream):
-                keep(stream)
-                value = array_at(self.memory.ptr, (1, 2))
-                cuda._put(lambda: np.add(value, 1, out=value))
-
-            return enqueue
-
-        def reset(self, stream, array):
-            array_at(self.memory.ptr, (1, 2))[:] = 1
-
-    monkeypatch.setitem(FEEDS, PlusOne.kind, PlusOne)
-    bindings = ('step=tensor:step', 'h=plus_one:hn')
-    with pytest.raises(TensorMismatchError, match='of the kind plus_one, which runs on the CPU'):
-        open_inputs(counter(), bindings)
-    monkeypatch.setitem(INPUTS, PlusOne, GpuPlusOne)
-    for slots in (1, 2):
-        pipeline = open_inputs(counter(), bindings, frames_in_flight=slots)
-        pipeline.warm_up()
-        for _ in range(2):
-            found = [pipeline({'step': STEP})['total'].tolist() for _ in range(3)]
-            assert found == [[[2, 11]], [[4, 22]], [[6, 33]]]
-            pipeline.reset_state()
+def test_a_kind_of_feed_without_a_class_on_the_gpu_is_refused(counter, open_inputs, monkeypatch):
+    monkeypatch.setitem(FEEDS, OnCpu.kind, OnCpu)
+    with pytest.raises(TensorMismatchError, match='of the kind on_cpu, which runs on the CPU'):
+        open_inputs(counter(), ('step=tensor:step', 'h=on_cpu:hn'))
 
 
 def fixed(engine):
@@ -503,27 +436,6 @@ def test_an_output_whose_shape_depends_on_the_data_is_refused_by_name(counter, o
 def test_contexts_cannot_share_a_state(counter, open_inputs):
     with pytest.raises(ParameterError, match=r'contexts is 2, but the network has states\.'):
         open_inputs(counter(), STATEFUL, ('total',), frames_in_flight=2, contexts=2)
-
-
-def test_capturing_another_graph_does_not_advance_the_state(counter, open_inputs):
-    pipeline = open_inputs(counter((-1, 2)), ('step=tensor:step', 'h=tensor:h'))
-    assert pipeline.infer({'step': STEP, 'h': STEP}, ASKED)['hn'].tolist() == [[2, 20]]
-    pipeline = open_inputs(counter(), STATEFUL)
-    pipeline.infer({'step': STEP}, ASKED)
-    # A converted tensor has a graph of its own.
-    found = pipeline.infer({'step': STEP.astype(np.float64)}, ASKED)
-    assert found['hn'].tolist() == [[2, 20]]
-
-
-def test_a_fault_of_a_run_of_tensors_reports_the_gpu(counter, open_inputs, cuda):
-    faults = []
-    pipeline = open_inputs(counter(), ('*=tensor:tensors',))
-    pipeline.device.on_fault(faults.append)
-    pipeline.warm_up()
-    cuda.fail['cudaGraphLaunch'] = 700
-    with pytest.raises(GpuFailedError):
-        pipeline.infer({'step': STEP, 'h': STEP}, ASKED)
-    assert len(faults) == 1
 
 
 @pytest.mark.parametrize('columns', [2, SMALL_NBYTES])
