@@ -30,6 +30,10 @@ class HostContext:
         self.engine, self.compute, self.shape_of = engine, compute, shape_of
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.addresses: dict[str, int] = {}
+        self.gpu = engine.cuda.current
+
+    def set_aux_streams(self, streams: list[int]) -> None:
+        self.engine.given_streams.append(streams)
 
     def set_device_memory(self, ptr: int, nbytes: int) -> None:
         self.activations = (ptr, nbytes)
@@ -46,16 +50,18 @@ class HostContext:
         return True
 
     def is_stream_capturable(self, stream: int) -> bool:
-        return True
+        return self.engine.is_capturable
 
     def execute_async_v3(self, stream: int) -> bool:
+        cuda = self.engine.cuda
+        assert cuda.current == self.gpu is not None, 'the engine runs on another GPU'
         arrays = {
             name: array_at(address, self.get_tensor_shape(name))
             for name, address in self.addresses.items()
         }
         self.engine.runs += 1
-        self.engine.cuda._put(lambda: self.compute(self, arrays))
-        return True
+        cuda._put(lambda: self.compute(self, arrays))
+        return not self.engine.refuses
 
 
 def onnx_context(engine: Any, network: OnnxRuntimeRunner) -> HostContext:

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from support.fake_runner import model_of_image
+from support.host_context import HostContext
 from trt_ros.cuda.memory import Account
 from trt_ros.driver import GpuInfo
 from trt_ros.families.family import NetworkDescription
@@ -375,43 +376,23 @@ CUBIN = b'cubin'
 CONTEXT_NBYTES = 300_000  # GPU memory of an execution context.
 
 
-class FakeContext:
-    """Takes any address and runs nothing; says what the engine is told to say."""
+class FakeContext(HostContext):
+    """Computes nothing for batches up to the largest; takes memory of the GPU."""
 
     def __init__(self, engine: FakeEngine) -> None:
-        self.engine, self.shapes, self.addresses = engine, {}, {}
-        self.gpu = engine.cuda.current
+        super().__init__(engine, lambda *_: None, FakeContext.shape_of)
         engine.cuda.library_nbytes += CONTEXT_NBYTES
         weakref.finalize(self, engine.cuda.give_back, CONTEXT_NBYTES)
 
-    def set_device_memory(self, ptr, nbytes) -> None:
-        pass
-
-    def set_aux_streams(self, streams) -> None:
-        self.engine.given_streams.append(streams)
-
     def set_input_shape(self, name, shape) -> bool:
-        self.shapes[name] = shape
-        return shape[0] <= self.engine.max_batch
+        return super().set_input_shape(name, shape) and shape[0] <= self.engine.max_batch
 
-    def get_tensor_shape(self, name):
-        batch = self.shapes['images'][0]
-        if name == 'images':
+    def shape_of(self, name):
+        if name in self.shapes:
             return self.shapes[name]
+        batch = self.shapes['images'][0]
         (shape,) = (spec.shape for spec in self.engine.outputs if spec.name == name)
         return (batch, *shape[1:]) if len(shape) == 3 else shape
-
-    def set_tensor_address(self, name, address) -> bool:
-        self.addresses[name] = address
-        return True
-
-    def execute_async_v3(self, stream) -> bool:
-        self.engine.runs += 1
-        assert self.engine.cuda.current == self.gpu is not None, 'the engine runs on another GPU'
-        return not self.engine.refuses
-
-    def is_stream_capturable(self, stream) -> bool:
-        return self.engine.is_capturable
 
 
 class FakeEngine:
