@@ -18,6 +18,7 @@ from trt_ros.runtime.options import PipelineOptions
     [
         ('left=image:left/image_raw', Binding('left', 'image', ('left/image_raw',), {})),
         ('  x  = image : /a , b ', Binding('x', 'image', ('/a', 'b'), {})),
+        ('x=images: a , b/c', Binding('x', 'images', ('a', 'b/c'), {})),
         (
             'r=image:right?resize=stretch&mean=0.5,0.5,0.5 & scale = 0.0078',
             Binding(
@@ -58,6 +59,10 @@ def test_a_binding_is_read(text, binding):
         (['x=tensor:a,b'], "Invalid topic 'a,b'"),
         (['x=image:a,b,c'], 'has 3 image topics'),
         (['x=image:a,a'], 'has a topic twice'),
+        (['x=images:a,b,a'], 'has a topic twice'),
+        (['x=images:a,'], 'has an empty source'),
+        (['x=images:a b'], "Invalid topic 'a b'"),
+        (['*=images:a,b'], r"Invalid binding '\*=images:a,b'"),
         (['x=image:a?'], "Invalid setting ''"),
         (['x=image:a?scale'], "Invalid setting 'scale'"),
         (['x=image:a?scale='], "Invalid setting 'scale='"),

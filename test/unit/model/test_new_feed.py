@@ -7,8 +7,6 @@ import pytest
 
 from support.fake_runner import open_fake
 from support.recipes import names_of
-from trt_ros.errors import ParameterError
-from trt_ros.model.bindings import parse_bindings
 from trt_ros.model.feeds import FEEDS
 from trt_ros.runtime.pipeline import Pipeline
 
@@ -39,18 +37,3 @@ def test_a_new_kind_is_bound_described_and_run(open_decaying):
         assert [pipeline({'x': x})['y'].item() for _ in range(3)] == [11, 10.5, 10.25]
         pipeline.reset_state()
         assert pipeline({'x': x})['y'].item() == 11
-
-
-def test_a_new_kind_refuses_what_it_cannot_parse(open_decaying):
-    with pytest.raises(ParameterError, match="'k=decay:half' has no factor"):
-        open_decaying('x=tensor:x', 'k=decay:half')
-
-
-def test_a_kind_that_is_no_topic_starts_no_run(open_decaying):
-    with pytest.raises(ParameterError, match='No network input is bound to a topic'):
-        open_decaying('x=decay:1', 'k=decay:0.5')
-
-
-def test_a_kind_outside_the_registry_is_not_bound():
-    with pytest.raises(ParameterError, match="Unknown kind 'decay'"):
-        parse_bindings(('k=decay:0.5',))

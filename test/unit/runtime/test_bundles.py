@@ -111,11 +111,6 @@ def test_two_frames_in_flight_are_refused_where_there_are_states(tmp_path, open_
         open_cpu(two_sums(tmp_path), frames_in_flight=2)
 
 
-def test_a_server_runs_no_bundles(tmp_path):
-    with pytest.raises(ParameterError, match='backend is triton'):
-        Pipeline.open(str(two_sums(tmp_path)), backend='triton')
-
-
 def test_unknown_and_misshapen_inputs_are_refused(tmp_path, open_cpu):
     pipeline = open_cpu(two_sums(tmp_path))
     with pytest.raises(TensorMismatchError, match='no image or tensor named ai2'):

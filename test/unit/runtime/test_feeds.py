@@ -58,11 +58,6 @@ def test_a_network_of_two_images_suggests_its_bindings(difference):
     assert re.fullmatch(names, caught.value.cause)
 
 
-def test_a_single_string_is_a_list_of_one_binding(counter):
-    with open_pipeline(counter, inputs='*=tensor:inputs', outputs='total') as pipeline:
-        assert list(pipeline.feeds) == ['step', 'h']
-
-
 @pytest.fixture
 def lanes(write):
     """Return a network of an image and a mask, whose logits are the sum of the mask."""
@@ -229,11 +224,6 @@ def test_a_constant_of_one_row_is_repeated_for_each_image_of_a_batch(write):
     assert [each['y'].item() for each in found] == [2, 4, 6]
 
 
-def test_a_detector_needs_an_image(counter):
-    with pytest.raises(TensorMismatchError, match='The network gets no image'):
-        open_pipeline(counter, DETECTORS, inputs=('*=tensor:tensors',))
-
-
 def test_outputs_are_chosen_and_ordered(counter):
     with open_pipeline(counter, inputs=('*=tensor:t',), outputs=('total', 'hn')) as pipeline:
         one = np.ones((1, 2), np.float32)
@@ -262,24 +252,6 @@ def test_the_second_image_is_the_fourth_channel(write):
     with pytest.raises(ParameterError, match='two images, but its number of channels is 3'):
         path = write('(float[1,3,2,2] x) => (float[1,3,2,2] y) { y = Identity(x) }')
         open_pipeline(path, inputs=('x=image:color,depth',))
-
-
-@pytest.mark.parametrize(
-    'value',
-    [
-        np.arange(6, dtype=np.float64).reshape(2, 3),
-        np.arange(6, dtype=np.float16).reshape(2, 3),
-        np.arange(6, dtype='>f4').reshape(2, 3),
-        np.arange(12, dtype=np.float32).reshape(2, 6)[:, ::2],
-        np.arange(6, dtype=np.float32).reshape(3, 2).T,
-        np.arange(6).reshape(2, 3),
-    ],
-)
-def test_tensors_of_other_types_and_strides_are_converted(write, value):
-    path = write('(float[2,3] x) => (float[2,3] y) { y = Identity(x) }')
-    with open_pipeline(path, inputs=('x=tensor:x',)) as pipeline:
-        found = pipeline({'x': value})['y']
-    assert found.dtype == np.float32 and np.array_equal(found, value)
 
 
 def test_rejects_tensors_whose_values_would_change(write):

@@ -34,9 +34,10 @@ def network(outputs='output0 (1, 6, 126)', inputs=IMAGE, **metadata):
 
 
 def test_fit_needs_only_a_network_description():
-    fitted = fit(network(), LabeledOptions(labels=('cat', 'dog')), DETECTORS)
+    options = LabeledOptions(labels=('cat', 'dog'), antialias=True)
+    fitted = fit(network(), options, DETECTORS)
     assert (fitted.decoder.name, fitted.class_names) == ('yolov8', ('cat', 'dog'))
-    assert fitted.preprocess.input_hw == (64, 96)
+    assert fitted.preprocess.input_hw == (64, 96) and fitted.preprocess.antialias
     decoder, preprocess, names = fitted.log_lines
     assert decoder.startswith('decoder yolov8: ')
     assert preprocess.startswith('input 96x64 (fixed by the network), letterbox padded with 114')

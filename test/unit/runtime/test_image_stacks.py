@@ -1,16 +1,12 @@
 """Images of several topics that are stacked into one network input, with ONNX Runtime."""
 
-import json
-
-import cv2
 import numpy as np
 from onnx import TensorProto, helper
 import pytest
 
 from support.save_network import save_network
-from trt_ros.errors import BadFrameError, ParameterError, TensorMismatchError
+from trt_ros.errors import BadFrameError, TensorMismatchError
 from trt_ros.families.registry import DETECTORS, TENSORS
-from trt_ros.model.bindings import parse_bindings
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
@@ -144,19 +140,6 @@ def test_a_network_of_a_stack_suggests_a_binding_that_works(write):
     open_pipeline(path, suggested).close()
 
 
-def test_topics_of_a_stack_differ():
-    assert parse_bindings(('x=images: a , b/c',))[0].topics == ('a', 'b/c')
-    for text, problem in (
-        ('x=images:a,b,a', 'has a topic twice'),
-        ('x=images:', 'has an empty source'),
-        ('x=images:a,', 'has an empty source'),
-        ('x=images:a b', "Invalid topic 'a b'"),
-        ('*=images:a,b', 'Invalid binding'),
-    ):
-        with pytest.raises(ParameterError, match=problem.replace('*', '.')):
-            parse_bindings((text,))
-
-
 @pytest.fixture
 def boxes(write) -> str:
     """Write a network that finds one object of the whole input, whatever the images show."""
@@ -174,30 +157,3 @@ def test_boxes_of_a_stack_are_in_pixels_of_its_first_image(boxes):
     with open_pipeline(boxes, inputs, DETECTORS, decoder='yolov10') as pipeline:
         found = pipeline({'x': [picture(0, 192, 256), picture(1, 10, 10)]})
     assert found.xyxy.tolist() == [[0, 0, 192, 256]]
-
-
-@pytest.mark.slow
-def test_verbs_take_a_stack_or_refuse_it_with_a_reason(boxes, tmp_path, capsys):
-    from trt_ros.cli import main
-
-    pictures = [str(tmp_path / name) for name in ('a.png', 'b.png')]
-    for name, size in zip(pictures, (8, 30)):
-        cv2.imwrite(name, np.full((size, size, 3), 90, np.uint8))
-    path, times = boxes, tmp_path / 'times.json'
-    common = ['--backend', 'onnxruntime', '--inputs', 'x=images:front,left']
-    assert main(['bench', path, '--frames', '2', *common, '--json', str(times)]) == 0
-    assert json.loads(times.read_text())['results']
-    capsys.readouterr()
-    decoder = ['--decoder', 'yolov10', '--json']
-    assert main(['infer', '--model', path, *pictures, *common, *decoder]) == 1
-    assert 'The network takes other inputs than one image.' in capsys.readouterr().err
-    target = ['--to', 'int8', '--output', str(tmp_path / 'int8.onnx')]
-    assert main(['quantize', path, *pictures, *target]) == 1
-    assert 'cannot be calibrated with images' in capsys.readouterr().err
-
-
-def test_pixels_are_images_of_a_stack(write):
-    pixels = [np.full((8, 12, 3), value, np.uint8) for value in (0, 51, 255)]
-    with open_pipeline(write(1, 3, 3, 8, 12), 'x=images:a,b,c') as pipeline:
-        found = pipeline({'x': pixels})['y']
-    np.testing.assert_allclose(found[0, :, 0, 0, 0], [0, 0.2, 1], rtol=1e-6)

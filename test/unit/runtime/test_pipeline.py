@@ -38,22 +38,6 @@ def found(detections):
     ]
 
 
-@pytest.mark.parametrize('antialias, expected', [(False, {0.0}), (True, {0.25})])
-def test_antialias_averages_reduced_image(antialias, expected):
-    seen = []
-
-    def look(tensors):
-        seen.append(tensors['images'][0, 0, 8:-8, 8:-8].round(3))
-        return head_with()
-
-    runner = FakeRunner(look, inputs=(IMAGE,), outputs=(HEAD,))
-    pipeline = open_runner(runner, antialias=antialias)
-    pixels = np.zeros((256, 256, 3), np.uint8)
-    pixels[::4] = 255  # One of the four rows that become one; bilinear looks at the middle two.
-    pipeline.infer(Frame.from_pixels(pixels), THRESHOLDS)
-    assert set(np.unique(seen[-1]).tolist()) == {np.float32(value) for value in expected}
-
-
 def test_boxes_come_back_in_image_pixels_best_first():
     runner = fake_detector(head_with((32, 32, 16, 8, 2, 0.5), (8, 24, 16, 8, 0, 0.9)))
     pipeline = open_runner(runner)

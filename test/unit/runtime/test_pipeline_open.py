@@ -53,13 +53,6 @@ def test_log_lines_name_backend_decoder_and_preprocessing(color_detector):
     assert classes == '3 class names'
 
 
-def test_labels_longer_than_the_networks_classes_are_refused_with_both_counts(color_detector):
-    with pytest.raises(ParameterError, match='names 4 classes, but the network has 3'):
-        open_detector(
-            LabeledOptions(model_path=str(color_detector()), labels=('a', 'b', 'c', 'd'))
-        )
-
-
 def test_phases_are_reported_in_order(color_detector):
     told = []
     open_detector(LabeledOptions(model_path=str(color_detector())), on_progress=told.append)
@@ -89,6 +82,11 @@ def test_phases_are_reported_in_order(color_detector):
         ('', {'decoder': 'ssd'}, 'not those of ssd'),
         ('', {'decoder': 'yolo'}, "Decoder 'yolo' does not exist"),
         ('', {'labels': ('one', 'two')}, '2 named classes'),
+        (
+            '',
+            {'decoder': 'yolov8', 'labels': tuple('abcd')},
+            'names 4 classes, but the network has 3',
+        ),
         ('', {'labels_path': '/nowhere/labels.txt'}, 'Cannot read the class names'),
     ],
 )
@@ -162,15 +160,3 @@ def test_reported_backend_runs_the_network(use_backend):
     opened = open_detector(LabeledOptions(model_path='any.engine'))
     assert opened.backend == 'fake'
     opened.close()
-
-
-def test_log_lines_report_removed_background_class(color_detector, tmp_path):
-    labels = tmp_path / 'labels.txt'
-    labels.write_text('BACKGROUND\na\nb\nc\n')
-    pipeline = open_detector(
-        LabeledOptions(model_path=str(color_detector()), labels_path=str(labels), cpu_threads=1)
-    )
-    assert pipeline.class_names == ('a', 'b', 'c')
-    assert pipeline.log_lines[-1] == (
-        "3 class names, without 'BACKGROUND', which is not a class of the network"
-    )

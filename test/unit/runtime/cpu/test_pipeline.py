@@ -134,27 +134,6 @@ def test_only_the_images_of_a_batch_with_non_finite_values_count():
     assert frames.nonfinite.count == 1
 
 
-def test_single_image_is_padded_to_fixed_batch():
-    frames, seen = brightness_finder(4, 1)
-    frames.warm_up()
-    assert scores([frames.infer(gray(70), ASKED)]) == [[70]]
-    assert seen == [4, 4]
-
-
-def test_batched_results_equal_single_results(color_detector):
-    runner = OnnxRuntimeRunner.open(color_detector(batch='batch'), threads=1)
-    frames = step_by_step(runner, 3)
-    frames.warm_up()
-    assert frames.log_lines == ('batch size: up to 3 images per run',)
-    pictures = [gray(value, wh) for value, wh in ((60, (64, 64)), (90, (80, 40)), (99, (30, 50)))]
-    for together, picture in zip(frames.infer_all(pictures, ASKED), pictures):
-        alone = frames.infer(picture, ASKED)
-        np.testing.assert_allclose(together.scores, alone.scores, rtol=1e-6)
-        np.testing.assert_array_equal(together.xyxy, alone.xyxy)
-        assert len(alone) == 1
-    frames.close()
-
-
 def test_warm_up_detects_batch_dynamic_in_name_only(color_detector):
     path = color_detector(batch='batch', is_baked=True)
     runner = OnnxRuntimeRunner.open(path, threads=1)

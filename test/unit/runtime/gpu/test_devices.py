@@ -165,12 +165,6 @@ def test_fault_before_subscription_is_reported(open_graph):
         pipeline.warm_up()
 
 
-def test_results_can_be_collected_in_another_thread(open_graph, picture):
-    pipeline = open_graph(device=1)
-    pending = pipeline.start([picture()], ASKED)
-    in_thread(pending.result)
-
-
 def test_receive_buffers_are_registered_and_given_back_on_the_pipelines_gpu(open_graph, cuda):
     pipeline = open_graph(device=1)
     ring = np.zeros(4096, np.uint8)

@@ -285,7 +285,7 @@ def test_a_padded_input_and_its_mask_have_one_graph_per_slot(
 
 
 def copying(engine):
-    """Return a context of a network that returns its input `x`, and `plus` if it is there, as `y`."""
+    """Return a context of a network that returns its input `x`, and `plus` if any, as `y`."""
 
     def compute(_, arrays):
         arrays['y'][:] = arrays['x'] + arrays.get('plus', 0)

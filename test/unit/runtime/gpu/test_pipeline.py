@@ -7,7 +7,6 @@ import pytest
 
 from support.fake_runner import model_of_image
 from support.host_context import ASKED, HostContext, captured, image_bytes
-from trt_ros.cuda.calls import CudaError, live
 from trt_ros.decode.choice import choose_decoder
 from trt_ros.errors import (
     BackendError,
@@ -81,14 +80,6 @@ def test_larger_image_discards_graphs_of_old_buffers(open_graph, picture):
     assert len(captured(pipeline)) == 2
 
 
-def test_least_recently_used_size_is_evicted(open_graph, picture, set_constants):
-    set_constants(MAX_GRAPHS=2)
-    pipeline = open_graph(frames_in_flight=1)
-    for width in (200, 100, 120, 140):
-        pipeline.infer(picture(width, 90), ASKED)
-    assert live()['graph'] == 2
-
-
 def test_batches_are_powers_of_two_each_with_a_context_and_every_count_has_a_graph(
     open_graph, make_engine, picture
 ):
@@ -128,13 +119,6 @@ def test_a_batch_beyond_the_profile_is_refused_and_the_slot_free_again(open_grap
     with pytest.raises(TensorMismatchError, match='2 images exceed the maximum batch size of 1'):
         pipeline.start([picture()] * 2, ASKED)
     pipeline.infer(picture(), ASKED)
-
-
-def test_no_images_launch_nothing(open_graph, cuda):
-    pipeline = open_graph(frames_in_flight=1)
-    before = cuda.calls['cudaGraphLaunch']
-    assert pipeline.infer_all([], ASKED) == []
-    assert cuda.calls['cudaGraphLaunch'] == before
 
 
 @pytest.mark.parametrize(
@@ -231,15 +215,6 @@ def test_sticky_error_fails_pipeline_and_is_reported_once(open_graph, engine, cu
     assert len(faults) == 1
     pipeline.close()
     assert not engine.is_closed  # TensorRT would crash.
-
-
-def test_non_sticky_error_fails_only_its_frame(open_graph, cuda, picture):
-    pipeline = open_graph(frames_in_flight=1)
-    pipeline.infer(picture(), ASKED)
-    cuda.fail['cudaGraphLaunch'] = 2
-    with pytest.raises(CudaError, match='launch a graph'):
-        pipeline.infer(picture(), ASKED)
-    pipeline.infer(picture(), ASKED)
 
 
 def test_tensorrt_execution_error_includes_its_message(open_graph, engine, picture):
@@ -350,14 +325,6 @@ def test_image_after_a_refused_one_has_its_thresholds(open_graph, picture):
                 pipeline.infer(each, ASKED)
         pipeline.infer(picture(), ASKED)
         assert request_of(slot).score_threshold == ASKED.score
-
-
-def test_use_after_close_is_an_error(open_graph, picture):
-    pipeline = open_graph()
-    pipeline.close()
-    pipeline.close()
-    with pytest.raises(ClosedError):
-        pipeline.infer(picture(), ASKED)
 
 
 def test_outputs_without_batch_axis_reach_decoder_whole(engine, open_fitted, picture):

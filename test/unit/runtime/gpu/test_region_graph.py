@@ -114,16 +114,3 @@ def test_a_family_with_kernels_is_decoded_per_region(open_regions):
     odds = np.exp(crop(frame, crop.maps(boxes(3))).mean(axis=(2, 3)))
     expected = odds / odds.sum(axis=1, keepdims=True)
     np.testing.assert_allclose([each.scores for each in found], expected, atol=1e-5)
-
-
-def test_registered_memory_is_read_in_place(open_regions):
-    pipeline, _, crop = open_regions(frames_in_flight=1)
-    pipeline.warm_up()
-    pixels = np.random.default_rng(0).integers(0, 256, (40, 60, 3), np.uint8)
-    frame = Frame.from_pixels(pixels, 'rgb8')
-    pipeline.device.register(frame.data)
-    found = pipeline.infer_regions(frame, boxes(3), ASKED)
-    np.testing.assert_allclose(
-        means(found), crop(frame, crop.maps(boxes(3))).mean(axis=(2, 3)), atol=1e-5
-    )
-    pipeline.device.unregister(frame.data)

@@ -25,19 +25,6 @@ class Thing:
         self._closed.append(self.name)
 
 
-@pytest.mark.parametrize(
-    'nbytes, size, want',
-    [
-        (0, 4, ((0, 0),)),
-        (4, 4, ((0, 4),)),
-        (5, 4, ((0, 4), (4, 5))),
-        (12, 4, ((0, 4), (4, 8), (8, 12))),
-    ],
-)
-def test_chunks_cover_everything_without_gaps(nbytes, size, want):
-    assert chunks(nbytes, size) == want
-
-
 def test_least_recently_used_is_evicted_first():
     closed: list = []
     recent = LruCache(capacity=2)

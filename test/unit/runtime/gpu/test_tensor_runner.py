@@ -1,25 +1,10 @@
 """The runner without a graph, on a GPU that only seems to be there."""
 
-from concurrent.futures import ThreadPoolExecutor
 import threading
-
-import numpy as np
 
 from trt_ros.progress import Progress, Reporter
 from trt_ros.regular_file import Blob
 from trt_ros.runtime.gpu.tensor_runner import one_compiler
-
-
-def test_any_thread_may_run_tensors(network_of, engine):
-    runner = network_of(engine)
-    tensors = {'images': np.zeros((1, 3, 64, 96), np.float32)}
-    assert runner.infer(tensors)['output0'].shape == (1, 7, 96)
-    with ThreadPoolExecutor(1) as thread:
-        for _ in range(2):
-            assert thread.submit(runner.infer, tensors).result()['output0'].shape == (1, 7, 96)
-    runner.infer(tensors)
-    runner.close()
-    assert engine.is_closed
 
 
 def test_nodes_compile_kernels_one_after_another_but_one_thread_for_several_networks(tmp_path):
