@@ -9,7 +9,7 @@ import pytest
 
 from support.save_network import save_network, save_text
 from trt_ros.errors import ClosedError, ParameterError, TensorMismatchError
-from trt_ros.families.registry import DETECTORS, POSES, TENSORS
+from trt_ros.families.registry import DETECTORS, TENSORS
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.tensors import TensorSpec, numpy_dtype, write_tensor
@@ -56,30 +56,6 @@ def test_a_network_of_two_images_suggests_its_bindings(difference):
     assert "['left=image:left/image_raw', 'right=image:right/image_raw']" in caught.value.remedy
     names = r'The network has 2 inputs: left \(1, .*\) float32; right \(1, .*\) float32\.'
     assert re.fullmatch(names, caught.value.cause)
-
-
-@pytest.fixture
-def lanes(write):
-    """Return a network of an image and a mask, whose logits are the sum of the mask."""
-    return write(
-        """(float[1,3,4,6] image, float[1,1,4,6] mask) =>
-        (float[1,7,2] pred_logits, float[1,7,8] pred_curves)
-        <int64[3] logits = {1, 7, 2}, int64[3] curves = {1, 7, 8}> {
-            padded = ReduceSum <keepdims = 0> (mask) highest = ReduceMax <keepdims = 0> (image)
-            value = Add(padded, highest)
-            pred_logits = Expand(value, logits) pred_curves = Expand(value, curves)
-        }"""
-    )
-
-
-def test_the_padding_mask_of_lanes_is_a_constant(lanes):
-    with open_pipeline(lanes, POSES) as pipeline:
-        assert pipeline.decoder.name == 'lstr'
-        assert len(pipeline.infer(Frame.from_pixels(uniform(0)))) == 0
-    inputs = ('image=image:front', 'mask=tensor:padding')
-    with open_pipeline(lanes, inputs=inputs) as pipeline:
-        found = pipeline({'image': uniform(0), 'mask': np.ones((1, 1, 4, 6), np.float32)})
-    assert found['pred_logits'].flat[0] == pytest.approx(24)
 
 
 def test_rejects_missing_unknown_and_mistaken_inputs(difference):

@@ -236,6 +236,7 @@ def test_labels_of_another_number_than_the_classes_of_all_outputs_are_refused(ou
 @pytest.mark.parametrize(
     ('outputs', 'expected'),
     [
+        ('output0 (1, 6, 126)', ('a', 'b')),
         ('out (1, 300, 6)', ('a', 'b')),
         (
             'num (1, 1) int32; boxes (1, 100, 4); scores (1, 100); classes (1, 100) int32',

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from support.fake_runner import FakeRunner
+from support.fake_runner import FakeRunner, fake_detector
 from support.save_network import save_network
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.families.registry import TENSORS
@@ -150,6 +150,11 @@ def test_a_pipeline_of_whole_images_refuses_regions(open_pipeline):
     assert 'regions=True' in error.value.remedy
 
 
+def test_a_network_that_finds_objects_in_whole_images_is_refused():
+    with pytest.raises(TensorMismatchError, match='decoder yolov8 does not take regions'):
+        Pipeline.open('any.onnx', runner=fake_detector(), regions=True, decoder='yolov8')
+
+
 @pytest.mark.parametrize(
     ('options', 'message'),
     [
@@ -163,20 +168,3 @@ def test_a_pipeline_of_whole_images_refuses_regions(open_pipeline):
 def test_options_that_do_not_apply_are_refused(open_pipeline, options, message):
     with pytest.raises(ParameterError, match=message):
         open_pipeline(**options)
-
-
-def test_a_network_that_finds_objects_in_whole_images_is_refused(tmp_path):
-    nodes = (
-        'mean = ReduceMean <axes = [1, 2, 3], keepdims = 0> (images) '
-        'column = Unsqueeze(mean, axes) output0 = Add(column, boxes)'
-    )
-    path = save(
-        tmp_path / 'detector.onnx',
-        nodes,
-        {'output0': (84, 21)},
-        hw=(32, 32),
-        axes=[1, 2],
-        boxes=np.zeros((1, 84, 21), np.float32),
-    )
-    with pytest.raises(TensorMismatchError, match='decoder yolov8 does not take regions'):
-        open_network(path, decoder='yolov8')

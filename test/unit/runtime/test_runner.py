@@ -10,7 +10,6 @@ from trt_ros.families.family import NetworkDescription
 from trt_ros.results.boxes import Detections
 from trt_ros.runtime.future import Future
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.runtime.runner import Runner
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
 
@@ -63,8 +62,3 @@ def test_every_verb_of_a_closed_pipeline_is_an_error(brightness):
             verb(frame)
     with pytest.raises(ClosedError, match='The pipeline is closed'):
         brightness([])
-
-
-def test_a_runner_has_no_threads_to_settle_by_default():
-    runner = Runner()
-    assert (runner.tune_threads({}), runner.log_lines) == ((), ())

@@ -343,20 +343,20 @@ def test_each_input_takes_its_own_images_in_its_own_way(make_engine, open_inputs
     engine.inputs = (
         tensor('x', (2, 3, 8, 12)),
         tensor('plus', (2, 3, 8, 12)),
-        tensor('first', (1, 1, 32, 32)),
+        tensor('first', (2, 1, 32, 32)),
     )
     engine.outputs = (tensor('y', (2, 3, 8, 12), mode='output'),)
     engine.create_execution_context = lambda strategy: copying(engine)
-    inputs = ('first=image:a?scale=1.0', 'x=images:c,a', 'plus=tensor:plus')
+    inputs = ('first=images:a,b?scale=1.0', 'x=images:c,a', 'plus=tensor:plus')
     pipeline = open_inputs(engine, inputs, frames_in_flight=1)
-    images = [np.full((8, 12, 3), value, np.uint8) for value in (255, 51, 102)]
+    images = [np.full((8, 12, 3), value, np.uint8) for value in (255, 0, 51, 102)]
     plus = np.repeat([1, 2], 3 * 8 * 12).reshape(2, 3, 8, 12)  # Converted.
     for _ in range(2):
         cuda.launched.clear()
-        given = {'first': images[0], 'x': images[1:], 'plus': plus}
+        given = {'first': images[:2], 'x': images[2:], 'plus': plus}
         found = pipeline.infer(given, ASKED)['y']
         np.testing.assert_allclose(found[:, 0, 0, 0], [1.2, 2.4], rtol=1e-6)
-    assert cuda.launched == ['preprocess'] * 3
+    assert cuda.launched == ['preprocess'] * 4
 
 
 def test_a_large_tensor_does_not_disturb_the_run_before(counter, open_inputs, cuda, set_constants):

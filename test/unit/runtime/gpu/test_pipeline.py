@@ -7,6 +7,7 @@ import pytest
 
 from support.fake_runner import model_of_image
 from support.host_context import ASKED, HostContext, captured, image_bytes
+from trt_ros.cuda.calls import live
 from trt_ros.decode.choice import choose_decoder
 from trt_ros.errors import (
     BackendError,
@@ -78,6 +79,14 @@ def test_larger_image_discards_graphs_of_old_buffers(open_graph, picture):
     assert len(captured(pipeline)) == 1
     pipeline.infer(picture(100, 90), ASKED)
     assert len(captured(pipeline)) == 2
+
+
+def test_least_recently_used_size_is_evicted(open_graph, picture, set_constants):
+    set_constants(MAX_GRAPHS=2)
+    pipeline = open_graph(frames_in_flight=1)
+    for width in (200, 100, 120, 140):
+        pipeline.infer(picture(width, 90), ASKED)
+    assert live()['graph'] == 2
 
 
 def test_batches_are_powers_of_two_each_with_a_context_and_every_count_has_a_graph(

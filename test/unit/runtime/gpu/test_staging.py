@@ -43,11 +43,11 @@ def test_the_first_piece_is_transferred_with_the_header_and_the_last_by_the_grap
 
 
 def test_images_of_a_batch_are_cut_separately():
-    plan = plan_transfers([image(CHUNK + 10), image(10, CHUNK + 512)], GPU, HEADER_NBYTES, CHUNK)
+    plan = plan_transfers([image(CHUNK + 1), image(0, CHUNK + 512)], GPU, HEADER_NBYTES, CHUNK)
     assert [(piece.index, piece.start, piece.stop) for piece in plan.pieces] == [
         (0, 0, CHUNK),
-        (0, CHUNK, CHUNK + 10),
-        (1, 0, 10),
+        (0, CHUNK, CHUNK + 1),
+        (1, 0, 0),
     ]
 
 
