@@ -3,14 +3,19 @@
 from collections.abc import Callable, Iterator
 import os
 from pathlib import Path
+import sys
 import threading
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from support.descriptions import network as describe
+from trt_ros.cuda import calls
 from trt_ros.driver import Driver, GpuInfo, nvidia_driver
 from trt_ros.families.family import NetworkDescription
+from trt_ros.trt import installed, load_trt
 
 COLORS = {0: 'red', 1: 'green', 2: 'blue'}
 
@@ -44,6 +49,37 @@ def set_driver(monkeypatch) -> Iterator[Callable[..., None]]:
     yield set_driver
     monkeypatch.undo()
     nvidia_driver.cache_clear()
+
+
+@pytest.fixture
+def set_cuda(monkeypatch) -> Iterator[Callable[[Any], None]]:
+    """Return a function that replaces the CUDA runtime and NVML by one object."""
+
+    def clear():
+        for cached in (calls.core, calls.runtime):
+            cached.cache_clear()
+
+    def set_cuda(gpu: Any) -> None:
+        device = SimpleNamespace(pci_bus_id='0000:01:00.0')
+        modules = {
+            'cuda.core': SimpleNamespace(Device=lambda: device),
+            'cuda.core.system': SimpleNamespace(Device=lambda pci_bus_id: gpu),
+            'cuda.bindings.runtime': gpu,
+        }
+        for name, module in modules.items():
+            monkeypatch.setitem(sys.modules, name, module)
+        clear()
+
+    yield set_cuda
+    clear()
+
+
+@pytest.fixture(scope='session')
+def rtx():
+    """The real library; it builds without a GPU."""
+    if not installed('tensorrt_rtx'):
+        pytest.skip('tensorrt_rtx is not installed')
+    return load_trt('tensorrt_rtx')
 
 
 @pytest.fixture

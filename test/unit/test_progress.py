@@ -11,16 +11,10 @@ def told(seconds):
     return [each for each in seconds if is_due(Progress('Timing tactics', None, each))]
 
 
-def test_no_report_prints_nothing():
+def test_prints_first_report_then_one_every_few_seconds_and_after_silence():
     assert told([]) == []
-
-
-def test_prints_first_report_then_one_every_few_seconds():
     assert told([0.0, 0.001, 0.2, 4.999, 5.0, 5.1, 9.9]) == [0.0, 5.0]
     assert told([tenth / 10 for tenth in range(200)]) == [0.0, 5.0, 10.0, 15.0]
-
-
-def test_prints_late_first_report_and_report_after_silence():
     assert told([2.5, 7.4, 7.5, 60.0, 60.1, 65.0]) == [2.5, 7.5, 60.0, 65.0]
 
 

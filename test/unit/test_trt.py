@@ -13,13 +13,6 @@ from trt_ros.errors import BackendError
 from trt_ros.trt import Library, installed, library_version, load_trt, numbers
 
 
-@pytest.fixture
-def rtx():
-    if not installed('tensorrt_rtx'):
-        pytest.skip('tensorrt_rtx is not installed')
-    return load_trt('tensorrt_rtx')
-
-
 def test_a_library_that_is_not_installed_says_how_to_get_it(monkeypatch):
     for name in ('tensorrt', 'tensorrt_rtx'):
         monkeypatch.setitem(sys.modules, name, None)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from support.waiting import DEADLINE_SECONDS
-from trt_ros.cuda import calls, memory
+from trt_ros.cuda import memory
 from trt_ros.cuda.memory import Account
 from trt_ros.errors import BackendError
 
@@ -83,20 +83,10 @@ class Gpu:
 
 
 @pytest.fixture
-def gpu(monkeypatch):
+def gpu(set_cuda):
     gpu = Gpu()
-    device = SimpleNamespace(pci_bus_id='0000:01:00.0')
-    for name, module in {
-        'cuda.core': SimpleNamespace(Device=lambda: device),
-        'cuda.core.system': SimpleNamespace(Device=lambda pci_bus_id: gpu),
-        'cuda.bindings.runtime': gpu,
-    }.items():
-        monkeypatch.setitem(sys.modules, name, module)
-    for cached in (calls.core, calls.runtime):
-        cached.cache_clear()
-    yield gpu
-    for cached in (calls.core, calls.runtime):
-        cached.cache_clear()
+    set_cuda(gpu)
+    return gpu
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import cache
 from importlib.machinery import ModuleSpec
@@ -18,11 +17,10 @@ import onnx
 import pytest
 
 from support.save_network import parse_network
-from trt_ros.cuda import calls
 from trt_ros.driver import GpuInfo, nvidia_driver
 from trt_ros.engine.cache import EngineCache
 from trt_ros.engine.options import BuildOptions
-from trt_ros.trt import LIBRARIES, Library, installed, library_version, load_trt
+from trt_ros.trt import LIBRARIES, Library, installed, library_version
 
 L4 = GpuInfo(0, 'NVIDIA L4', (8, 9), 58, 24 << 30, False, 'GPU-1', '0000:01:00.0')
 
@@ -86,14 +84,6 @@ def models(tmp_path) -> Models:
     folder = tmp_path / 'models'
     folder.mkdir()
     return Models(folder)
-
-
-@pytest.fixture(scope='session')
-def rtx():
-    """The real library; it builds without a GPU."""
-    if not installed('tensorrt_rtx'):
-        pytest.skip('tensorrt_rtx is not installed')
-    return load_trt('tensorrt_rtx')
 
 
 @pytest.fixture(scope='session')
@@ -213,28 +203,17 @@ class CountingLibrary:
 
 
 @pytest.fixture
-def library(monkeypatch, set_driver) -> Iterator[CountingLibrary]:
+def library(monkeypatch, set_driver, set_cuda) -> CountingLibrary:
     """Put a CountingLibrary where TensorRT, CUDA and NVML are looked for, and GPUs."""
     library = CountingLibrary()
-    device = SimpleNamespace(pci_bus_id='0000:01:00.0')
-    modules = {
-        'cuda.core': SimpleNamespace(Device=lambda: device),
-        'cuda.core.system': SimpleNamespace(Device=lambda pci_bus_id: library),
-        'cuda.bindings.runtime': library,
-    }
-    for name, module in modules.items():
-        monkeypatch.setitem(sys.modules, name, module)
     for name in LIBRARIES:
         module = ModuleType(name)
         module.__spec__ = ModuleSpec(name, None, origin=name)
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr('trt_ros.trt._load', cache(library.of))
     set_driver(*[L4] * 62)
-    for cached in (calls.core, calls.runtime):
-        cached.cache_clear()
-    yield library
-    for cached in (calls.core, calls.runtime):
-        cached.cache_clear()
+    set_cuda(library)
+    return library
 
 
 @pytest.fixture

@@ -249,18 +249,6 @@ def test_inspect_prints_what_build_refuses(rtx, tmp_path, capsys):
     describe_here(path, rtx)
 
 
-@pytest.mark.slow
-def test_the_build_of_fp8_convolutions_never_ends_in_silence(rtx, tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
-    path = tmp_path / 'model.onnx'
-    onnx.save(network('fp8', 'Conv'), path)
-    assert main(['build', str(path), '--compute-capability', '8.6']) == 1
-    assert 'fp8 convolutions on compute capability 8.6: it needs 8.9' in capsys.readouterr().err
-    assert main(['build', str(path), '--compute-capability', '8.9']) == 0
-    wrong = 'on compute capability 9.0, it computes them wrongly'
-    assert wrong in capsys.readouterr().err
-
-
 @pytest.mark.parametrize('zero', ['none', 'uint8', 'constant', 'int8', 'given'])
 def test_uint8_that_would_be_computed_as_int8_is_refused(zero):
     model = network('int8', 'MatMul')

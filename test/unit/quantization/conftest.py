@@ -1,8 +1,11 @@
 """Small networks whose layers can be told by hand."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import cv2
+from demo.scene import TRAINING, draw_scene
 import numpy as np
 import pytest
 
@@ -28,3 +31,13 @@ def residual_model() -> Callable[..., Any]:
         return parse_network(RESIDUAL, constants=weights, ir_version=9)
 
     return make
+
+
+@pytest.fixture(scope='session')
+def pictures(tmp_path_factory) -> Path:
+    """Write four scenes of the demo; return their folder."""
+    folder = tmp_path_factory.mktemp('pictures')
+    for index in range(4):
+        picture = draw_scene(np.random.default_rng([TRAINING, index]), (640, 480))[0]
+        cv2.imwrite(str(folder / f'{index}.png'), picture)
+    return folder

@@ -2,11 +2,10 @@
 
 from importlib.util import find_spec
 import json
+import shutil
 import sys
 from types import SimpleNamespace
 
-import cv2
-from demo.scene import TRAINING, draw_scene
 import numpy as np
 import onnx
 import pytest
@@ -40,10 +39,8 @@ def mixed_network():
 
 
 @pytest.fixture
-def quantize(tmp_path, capsys):
-    for index in range(4):
-        picture = draw_scene(np.random.default_rng([TRAINING, index]), (640, 480))[0]
-        cv2.imwrite(str(tmp_path / f'{index}.png'), picture)
+def quantize(pictures, tmp_path, capsys):
+    shutil.copytree(pictures, tmp_path, dirs_exist_ok=True)
 
     def run(*args, model=MODEL, to='int8'):
         flags = ['--tool', 'modelopt', '--output', tmp_path / 'q.onnx', *args]

@@ -49,16 +49,26 @@ def gray(value):
     )
 
 
-def test_a_batch_with_a_bad_image_is_run_again_one_by_one(context, spin):
-    parameters = [
-        Parameter('autostart', value=True),
-        Parameter('image_topics', value=['a', 'b', 'c']),
-        Parameter('batch_wait_ms', value=1000.0),
-        Parameter('qos_reliability', value='reliable'),
-    ]
-    node = Cameras('cameras', context=context, parameter_overrides=parameters)
-    camera = Node('camera', context=context)
-    spin(lambda: node.state_label == 'active', node, camera)
+def overrides(**values):
+    values = {'autostart': True, 'qos_reliability': 'reliable', **values}
+    return [Parameter(name, value=value) for name, value in values.items()]
+
+
+@pytest.fixture
+def start_cameras(context, spin):
+    """Return a function that starts a node of cameras; return it and one that publishes."""
+
+    def start(**values):
+        node = Cameras('cameras', context=context, parameter_overrides=overrides(**values))
+        camera = Node('camera', context=context)
+        spin(lambda: node.state_label == 'active', node, camera)
+        return node, camera
+
+    return start
+
+
+def test_a_batch_with_a_bad_image_is_run_again_one_by_one(start_cameras, spin):
+    node, camera = start_cameras(image_topics=['a', 'b', 'c'], batch_wait_ms=1000.0)
     runs, published = [], []
 
     def start(sets):
@@ -96,16 +106,10 @@ def test_a_batch_with_a_bad_image_is_run_again_one_by_one(context, spin):
     ],
 )
 def test_the_last_publication_is_rehearsed_while_a_run_is_in_progress(
-    context, spin, monkeypatch, in_flight, is_asynchronous, pause, is_rehearsed
+    start_cameras, spin, monkeypatch, in_flight, is_asynchronous, pause, is_rehearsed
 ):
     monkeypatch.setattr('trt_ros.ros.stream.REHEARSAL_SECONDS', pause)
-    parameters = [
-        Parameter('autostart', value=True),
-        Parameter('qos_reliability', value='reliable'),
-    ]
-    node = Cameras('cameras', context=context, parameter_overrides=parameters)
-    camera = Node('camera', context=context)
-    spin(lambda: node.state_label == 'active', node, camera)
+    node, camera = start_cameras()
     seen = []
 
     def start(sets):
@@ -187,13 +191,8 @@ def test_runs_with_the_same_thresholds_get_the_same_object(context, spin, tmp_pa
         pipeline.start_batch = start
         return pipeline
 
-    values = {
-        'autostart': True,
-        'qos_reliability': 'reliable',
-        'backend': 'onnxruntime',
-        'model_path': save_task_networks(tmp_path)['pose'],
-    }
-    parameters = [Parameter(name, value=value) for name, value in values.items()]
+    model_path = save_task_networks(tmp_path)['pose']
+    parameters = overrides(backend='onnxruntime', model_path=model_path)
     node = PoseNode(context=context, parameter_overrides=parameters, open_pipeline=open_pipeline)
     camera = Node('single_camera', context=context)
     publisher = camera.create_publisher(Image, 'image', 5)

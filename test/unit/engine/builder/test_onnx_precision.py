@@ -9,7 +9,6 @@ import pytest
 from support.builds import build_here
 from trt_ros.engine.builder.onnx_precision import convert
 from trt_ros.engine.open import build_summary
-from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ParameterError
 
 LOW = {'fp16': TensorProto.FLOAT16, 'bf16': TensorProto.BFLOAT16}
@@ -247,11 +246,6 @@ def test_excluded_operator_stays_float32_everywhere(models):
 def test_exclusion_without_effect_is_refused(models, pattern, message):
     with pytest.raises(ParameterError, match=message):
         convert(models.conv(), 'fp16', io_dtypes='keep', fp32=(pattern,))
-
-
-def test_exclusions_are_refused_where_nothing_is_converted():
-    with pytest.raises(ParameterError, match='fp32 has no effect with precision'):
-        BuildOptions(fp32=('Conv',))
 
 
 def test_exclusion_in_quantized_network_keeps_the_rest_low(models):

@@ -19,7 +19,6 @@ from trt_ros.engine.builder.onnx_rewrites import (
 )
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ParameterError
-from trt_ros.trt import load_trt
 
 
 @pytest.mark.parametrize('name', BROADCASTS)
@@ -39,10 +38,9 @@ def test_the_results_stay_the_same(tmp_path, name):
 
 
 @pytest.mark.slow
-def test_the_engine_is_built(tmp_path):
-    pytest.importorskip('tensorrt_rtx')
+def test_the_engine_is_built(tmp_path, rtx):
     save_broadcast(tmp_path / 'net.onnx', 'quaternion')
-    report, _ = build_here(tmp_path / 'net.onnx', load_trt())
+    report, _ = build_here(tmp_path / 'net.onnx', rtx)
     assert report['outputs'][0]['name'] == 'y'
 
 
@@ -63,37 +61,26 @@ def test_constants_equal_and_unknown_shapes_stay(inputs, product):
     assert expand_broadcasts(model) == 0
 
 
-@pytest.mark.parametrize(
-    ('equation', 'lower'),
-    [
-        ('', ''),
-        ('ij,jk->ik', 'ij,jk->ik'),
-        ('BHID,BHJD->BHIJ', 'acdb,aceb->acde'),
-        ('...Aa, aB -> ...AB', '...ba, ac -> ...bc'),
-    ],
-)
-def test_letters_are_renamed_to_free_ones(equation, lower):
-    assert lower_equation(equation) == lower
-    if lower:
-        a, b = np.arange(16.0).reshape(1, 1, 4, 4), np.arange(16.0).reshape(1, 1, 4, 4)
-        a, b = (each.reshape(4, 4) if 'H' not in equation else each for each in (a, b))
-        assert (np.einsum(lower, a, b) == np.einsum(equation, a, b)).all()
+A, B = np.arange(6.0).reshape(2, 3), np.arange(12.0).reshape(3, 4)
+PRODUCTS = np.arange(16.0).reshape(1, 1, 4, 4)
 
 
 @pytest.mark.parametrize(
-    ('equation', 'lower'),
+    ('equation', 'lower', 'operands'),
     [
-        ('aB', 'ab->ba'),
-        ('...zA, AB', '...za, ab->...bz'),
-        ('aA, A', 'ab, b->a'),
-        ('Aa, aA', 'ba, ab->'),
+        ('ij,jk->ik', 'ij,jk->ik', (A, B)),
+        ('BHID,BHJD->BHIJ', 'acdb,aceb->acde', (PRODUCTS, PRODUCTS)),
+        ('...Aa, aB -> ...AB', '...ba, ac -> ...bc', (A, B)),
+        # Outputs that are not written keep their order.
+        ('aB', 'ab->ba', (A,)),
+        ('...zA, AB', '...za, ab->...bz', (A, B)),
+        ('aA, A', 'ab, b->a', (A, B[:, 0])),
+        ('Aa, aA', 'ba, ab->', (A, A.T)),
     ],
 )
-def test_outputs_that_are_not_written_keep_their_order(equation, lower):
+def test_letters_are_renamed_to_free_ones(equation, lower, operands):
     assert lower_equation(equation) == lower
-    a, b = np.arange(6.0).reshape(2, 3), np.arange(12.0).reshape(3, 4)
-    operands = {'aB': (a,), '...zA, AB': (a, b), 'aA, A': (a, b[:, 0]), 'Aa, aA': (a, a.T)}
-    want, got = (np.einsum(each, *operands[equation]) for each in (equation, lower))
+    want, got = (np.einsum(each, *operands) for each in (equation, lower))
     assert (got == want).all() and got.shape == want.shape
 
 
@@ -103,6 +90,7 @@ def test_an_equation_that_is_not_text_raises_nothing():
             [helper.make_node('Einsum', ['x'], ['y'], equation=b'\xffA->A')], 'g', [], []
         )
     )
+    assert lower_equation('') == ''
     lower_equations(model)
     assert model.graph.node[0].attribute[0].s == b'\xffa->a'
 

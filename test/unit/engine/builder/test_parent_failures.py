@@ -103,8 +103,3 @@ def test_reports_profile_that_contradicts_model(models, rtx):
             rtx,
             profiles=((ShapeRange('x', (1, 4, 32, 32), (1, 4, 32, 32), (1, 4, 32, 32)),),),
         )
-
-
-def test_timing_iterations_are_positive():
-    with pytest.raises(ParameterError, match='avg_timing_iterations is 0'):
-        BuildOptions(avg_timing_iterations=0)

@@ -52,15 +52,13 @@ def test_dynamic_batch_ranges_from_1_to_requested_maximum():
 
 
 def test_size_comes_from_option_then_metadata_then_640():
-    image = spec(1, 3, -1, -1)
-    assert settle(image, metadata={'imgsz': '[320, 416]'})[0][0].best == (1, 3, 320, 416)
-    assert settle(image, metadata={'imgsz': '[320, 416]'}, input_size=(8, 16))[0][0].best == (
-        1,
-        3,
-        8,
-        16,
-    )
-    assert settle(image, metadata={'imgsz': 'nonsense'})[0][0].best == (1, 3, 640, 640)
+    def best(imgsz, **options):
+        ((image,),) = settle(spec(1, 3, -1, -1), metadata={'imgsz': imgsz}, **options)
+        return image.best
+
+    assert best('[320, 416]') == (1, 3, 320, 416)
+    assert best('[320, 416]', input_size=(8, 16)) == (1, 3, 8, 16)
+    assert best('nonsense') == (1, 3, 640, 640)
 
 
 def test_unknown_dimension_requires_profile():
@@ -107,18 +105,25 @@ def test_rejects_profile_that_is_not_a_range(low, best, high):
 
 
 @pytest.mark.parametrize(
-    'values',
+    ('values', 'said'),
     [
-        {'precision': 'int8'},
-        {'io_dtypes': 'x'},
-        {'hardware_compatible': 'x'},
-        {'optimization_level': 6},
-        {'weight_streaming_budget_mib': -1},
-        {'input_size': (0, 4)},
+        ({'precision': 'int8'}, 'precision'),
+        ({'io_dtypes': 'x'}, 'io_dtypes'),
+        ({'hardware_compatible': 'x'}, 'hardware_compatible'),
+        ({'optimization_level': 6}, 'optimization_level'),
+        ({'weight_streaming_budget_mib': -1}, 'weight_streaming_budget_mib'),
+        ({'avg_timing_iterations': 0}, 'avg_timing_iterations is 0'),
+        ({'input_size': (0, 4)}, 'input_size'),
+        ({'fp32': ('Conv',)}, 'fp32 has no effect with precision'),
+        ({'tactics': ('0xab=5',)}, 'tactics has no effect'),
+        (
+            {'tactics': ('0xab=5',), 'editable_timing_cache': True, 'timing_cache': False},
+            'tactics has no effect',
+        ),
     ],
 )
-def test_options_out_of_range_are_refused(values):
-    with pytest.raises(ParameterError, match=next(iter(values))):
+def test_options_out_of_range_or_without_effect_are_refused(values, said):
+    with pytest.raises(ParameterError, match=said):
         BuildOptions(**values)
 
 

@@ -3,7 +3,6 @@
 import pytest
 
 from trt_ros.engine.builder.timing import kernel_times, set_tactic
-from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ParameterError
 
 pytestmark = pytest.mark.filterwarnings('ignore:.*Timing cache operations are no-ops')
@@ -31,9 +30,3 @@ def test_a_cache_lists_its_kernels(timing_cache):
 def test_a_kernel_that_is_not_in_the_cache_is_refused(rtx, timing_cache, tactic, cause):
     with pytest.raises(ParameterError, match=f'rejected the tactic .*\nCause: .*{cause}'):
         set_tactic(rtx, timing_cache, tactic)
-
-
-@pytest.mark.parametrize('options', [{}, {'editable_timing_cache': True, 'timing_cache': False}])
-def test_tactics_need_an_editable_cache(options):
-    with pytest.raises(ParameterError, match='tactics has no effect'):
-        BuildOptions(tactics=(f'{KEY}=5',), **options)
