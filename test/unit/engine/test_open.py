@@ -7,7 +7,6 @@ import pytest
 
 from trt_ros.cli import main
 from trt_ros.driver import GpuInfo
-from trt_ros.engine import engine as engines
 from trt_ros.engine.cache import EngineCache
 from trt_ros.engine.open import (
     build_summary,
@@ -169,11 +168,6 @@ def test_an_engine_of_another_tool_with_another_memory_format_is_refused(library
         open_plan(plan, 0, BuildOptions())
     assert library.destroyed == ['engine', 'runtime']
     assert caught.value.cause == 'x is HWC8.'  # Its traceback has kept the engine until here.
-
-
-def test_other_failures_to_load_name_the_rebuild(rtx):
-    error = engines._load_error(rtx, 'net.engine', 1, ['Magic tag does not match'])
-    assert isinstance(error, ModelError) and 'Rebuild' in error.remedy
 
 
 @pytest.mark.parametrize(

@@ -289,6 +289,7 @@ def test_the_operators_of_modelopt_are_recognized_and_built(rtx, tmp_path):
     path = tmp_path / 'model.onnx'
     onnx.save(model, path)
     report, _ = build_here(path, rtx)
+    assert report['layer_precisions']['float8_e4m3fn'] == 1
     assert report['advice'] == [
         'Q/DQ: 1 of 1 convolutions and matrix products read quantized inputs and weights'
     ]

@@ -123,6 +123,7 @@ def test_each_thread_gets_the_error_of_an_engine_that_cannot_be_loaded(library, 
     library.is_refusing = True
     errors = in_threads(3, lambda: load_engine(plan))
     assert [error.cause for error in errors] == ['Magic tag does not match'] * 3
+    assert all(error.remedy.startswith('Rebuild it on this machine') for error in errors)
     errors.clear()
     library.is_refusing = False
     opened = load_engine(plan)

@@ -13,6 +13,7 @@ from trt_ros.vision.lens import Lens
 
 K = [100.0, 0.0, 60.0, 0.0, 200.0, 40.0, 0.0, 0.0, 1.0]
 P = [110.0, 0.0, 62.0, 0.0, 0.0, 220.0, 42.0, 0.0, 0.0, 0.0, 1.0, 0.0]
+ROI = RegionOfInterest(x_offset=20, y_offset=10, width=80, height=60)
 
 
 def info(**fields):
@@ -24,20 +25,10 @@ def info(**fields):
     [
         ({}, Intrinsics(100.0, 200.0, 60.0, 40.0, (120, 80))),
         ({'p': P}, Intrinsics(110.0, 220.0, 62.0, 42.0, (120, 80))),
+        ({'binning_x': 2, 'binning_y': 4}, Intrinsics(50.0, 50.0, 30.0, 10.0, (60, 20))),
+        ({'roi': ROI}, Intrinsics(100.0, 200.0, 40.0, 30.0, (80, 60))),
         (
-            {'binning_x': 2, 'binning_y': 4},
-            Intrinsics(50.0, 50.0, 30.0, 10.0, (60, 20)),
-        ),
-        (
-            {'roi': RegionOfInterest(x_offset=20, y_offset=10, width=80, height=60)},
-            Intrinsics(100.0, 200.0, 40.0, 30.0, (80, 60)),
-        ),
-        (
-            {
-                'binning_x': 2,
-                'binning_y': 5,
-                'roi': RegionOfInterest(x_offset=20, y_offset=10, width=80, height=60),
-            },
+            {'binning_x': 2, 'binning_y': 5, 'roi': ROI},
             Intrinsics(50.0, 40.0, 20.0, 6.0, (40, 12)),
         ),
     ],

@@ -73,23 +73,6 @@ def test_dynamic_shapes_without_a_profile_take_the_input_size(models, rtx):
     assert report['profiles'][0][0]['best'] == [1, 3, 48, 64]
 
 
-def test_fp8_of_the_model_is_kept(models, rtx):
-    if rtx.version < (1, 5):
-        pytest.skip('tensorrt_rtx 1.4 needs a GPU for that')
-    path = models.save(
-        """(float[16,64] x) => (float[16,64] y) <float s = {0.1}> {
-            xq = QuantizeLinear(x, s, z) xd = DequantizeLinear(xq, s, z)
-            wq = QuantizeLinear(w, s, z) wd = DequantizeLinear(wq, s, z) y = MatMul(xd, wd)
-        }""",
-        opset=19,
-        ir_version=9,
-        constants={'w': np.eye(64), 'z': np.zeros((), 'float8_e4m3fn')},
-    )
-    report = report_of(path, rtx, compute_capabilities=('8.9',))
-    assert report['layer_precisions']['float8_e4m3fn'] == 2
-    assert report['quantized'] == {'fp8 matrix products': ['y']}
-
-
 @pytest.mark.parametrize(
     ('options', 'ignored'),
     [

@@ -15,7 +15,7 @@ from trt_ros.engine.builder.parent import build
 from trt_ros.engine.cache import EngineCache
 from trt_ros.engine.files import LOCK
 from trt_ros.engine.options import BuildOptions
-from trt_ros.errors import BackendError, ModelError, TimeLimitError
+from trt_ros.errors import BackendError, TimeLimitError
 from trt_ros.progress import CancelledError, Reporter
 
 pytestmark = pytest.mark.slow  # A second each.
@@ -49,7 +49,7 @@ def slow_model(models):
 
 
 def test_timeout_kills_build_and_names_phase(slow_model, rtx, children):
-    with pytest.raises(TimeLimitError, match=r'timed out after \d\.\d s, during: \w+'):
+    with pytest.raises(TimeLimitError, match=r'slow\.onnx timed out after \d\.\d s, during: \w+'):
         build(slow_model, BuildOptions(), rtx, timeout_seconds=0.5)
     assert children() == []
 
@@ -101,12 +101,6 @@ def test_ten_kills_in_mid_build_leave_nothing_and_the_next_build_works(
     assert list(temporary.iterdir()) == []
     assert [path for path in cache.root.rglob('*') if path.is_file() and path.name != LOCK] == []
     build(models.conv(), BuildOptions(), rtx).plan.close()
-
-
-def test_a_crash_of_tensorrt_is_an_error(slow_model, rtx, signal_child):
-    reporter = Reporter(when('Cloning', lambda: signal_child(signal.SIGSEGV)))
-    with pytest.raises(ModelError, match=r'slow\.onnx crashed with SIGSEGV'):
-        build(slow_model, BuildOptions(), rtx, report=reporter)
 
 
 def test_a_cancel_kills_a_child_that_does_not_end_by_itself(slow_model, rtx, children):

@@ -159,15 +159,8 @@ def test_rewritten_buffer_updates_changes_and_kept_messages_stay_intact():
     for number, message in enumerate(kept):
         found = read_image(message)
         assert (found.data == number).all()
-        written.append(
-            (
-                found.stamp,
-                found.frame_id,
-                (found.width, found.height),
-                found.encoding,
-                found.step // found.width,
-            )
-        )
+        wh, channels = (found.width, found.height), found.step // found.width
+        written.append((found.stamp, found.frame_id, wh, found.encoding, channels))
     assert written == sent
 
 
@@ -179,11 +172,8 @@ def test_images_of_one_size_are_written_into_the_same_memory():
 
 @pytest.mark.parametrize('size', [0, 1, 3, 7, 8, 9, 23])
 def test_fields_behind_texts_and_data_of_any_size_are_read_back(size):
-    message, inserted, data = (
-        begin_message((5, 6), 'x' * size),
-        [],
-        np.arange(size, dtype=np.uint8),
-    )
+    message, inserted = begin_message((5, 6), 'x' * size), []
+    data = np.arange(size, dtype=np.uint8)
     append_numbers(message, 'Q', [2**40])
     append_data(message, data, inserted)
     append_numbers(message, 'd', [0.5] * size)
