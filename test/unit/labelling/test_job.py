@@ -1,7 +1,6 @@
 """Labelling of one recording after another with one pipeline."""
 
 from contextlib import closing
-import threading
 
 import pytest
 
@@ -16,31 +15,6 @@ from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
 SLOTS = 2
 
 
-class LimitedPipeline:
-    """A pipeline that refuses a frame while it has as many in flight as a GPU has slots."""
-
-    def __init__(self, pipeline):
-        self._pipeline, self._free = pipeline, threading.Semaphore(SLOTS)
-
-    def __getattr__(self, name):
-        return getattr(self._pipeline, name)
-
-    def submit(self, *args):
-        assert self._free.acquire(blocking=False), 'results of submitted frames were never read'
-        return LimitedResult(self._pipeline.submit(*args), self._free)
-
-
-class LimitedResult:
-    """A result that gives back its slot when it is read."""
-
-    def __init__(self, pending, free):
-        self._pending, self._free = pending, free
-
-    def result(self):
-        self._free.release()
-        return self._pending.result()
-
-
 class FullDisk:
     """A receiver of results that cannot write them."""
 
@@ -48,21 +22,33 @@ class FullDisk:
         raise ParameterError('The video cannot be written.')
 
 
-def test_frames_in_flight_are_finished_after_an_error(color_detector, drives, tmp_path):
+def test_frames_in_flight_are_finished_after_an_error(
+    color_detector, drives, tmp_path, monkeypatch
+):
     options = LabeledOptions(model_path=str(color_detector()), backend='onnxruntime')
     with Pipeline.open(options) as pipeline, closing(Recording(drives / 'drive_1')) as recording:
+        start, in_flight = pipeline.submit, []
+
+        def submit(*args):
+            assert len(in_flight) < SLOTS, 'results of submitted frames were never read'
+            in_flight.append(args)
+            return start(*args).map(read)
+
+        def read(result):
+            in_flight.pop()
+            return result
 
         def label(name, *sinks):
             return label_recording(
                 recording,
-                limited,
+                pipeline,
                 LabelTask(recording.path, tmp_path / name, (), DEFAULT_THRESHOLDS),
                 recording.images(),
                 frames_in_flight=SLOTS,
                 sinks=sinks,
             )
 
-        limited = LimitedPipeline(pipeline)
+        monkeypatch.setattr(pipeline, 'submit', submit)
         with pytest.raises(ParameterError, match='The video cannot be written'):
             label('first.mcap', FullDisk())
         assert label('second.mcap').frames == 10

@@ -140,13 +140,9 @@ def test_wrong_options_and_images_are_refused(pipeline):
         trt_ros.Pipeline.open(LabeledOptions(model_path=str(MODEL)), zzz=1)
     with pytest.raises(ParameterError, match=r"Thresholds has no option 'scores'\.\n.*'score'"):
         pipeline(scene(), scores=0.5)
-    with pytest.raises(ParameterError, match='precision is'):
-        trt_ros.Pipeline.open(MODEL, precision='fp8')
     for batch in (0, 2.5):
         with pytest.raises(ParameterError, match=rf'batch is {batch}\.\n.*from 1'):
             trt_ros.Pipeline.open(MODEL, batch=batch)
-    with pytest.raises(ParameterError, match='mean is'):
-        trt_ros.Pipeline.open(MODEL, mean=[1.0, 2.0])
     for call, image, problem in (
         (pipeline, np.zeros((4, 4), np.uint8), 'does not match bgr8'),
         (pipeline, cv2.imread('/nowhere.png'), r'of type NoneType\.\nCause: cv2\.imread returns'),
