@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 
 from support.descriptions import specs
-from support.fake_runner import HEAD, IMAGE, FakeRunner, fake_detector, head_with
+from support.fake_runner import IMAGE, FakeRunner, fake_detector, head_with
 from trt_ros.errors import ClosedError, TensorMismatchError
 from trt_ros.families.registry import CLASSIFIERS, DEPTHS, DETECTORS
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.options import LabeledOptions, PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
 
@@ -119,17 +118,6 @@ def test_resize_and_padding_follow_options(color_detector, options, xyxy, score)
     pipeline = open_detector(LabeledOptions(model_path=str(color_detector()), **options))
     wide = picture((255, 255, 255), wh=(128, 64))
     assert found(pipeline.infer(wide, THRESHOLDS)) == [(xyxy, 0, score)]
-
-
-def test_fixed_batch_network_is_recognized_by_outputs_per_image():
-    image, head = (
-        TensorSpec(spec.name, (4, *spec.shape[1:]), 'float32', spec.mode) for spec in (IMAGE, HEAD)
-    )
-    heads = np.repeat(head_with((32, 32, 16, 16, 2, 0.9))['output0'], 4, axis=0)
-    runner = FakeRunner([{'output0': heads}], inputs=(image,), outputs=(head,))
-    pipeline = open_runner(runner)
-    assert pipeline.decoder.name == 'yolov8'
-    assert found(pipeline.infer(picture((0, 0, 0)), THRESHOLDS)) == [([48, 48, 80, 80], 2, 0.9)]
 
 
 @pytest.mark.parametrize('image_first', [True, False])

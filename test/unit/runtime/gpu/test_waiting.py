@@ -84,16 +84,6 @@ def test_short_graph_is_never_slept_through():
         assert (machine.slept, machine.late) == (0.0, 0.0)
 
 
-def test_each_graph_has_its_own_times():
-    machine, short, long = Machine(), RunTimes(), RunTimes()
-    machine.run(short, *[1e-4] * 10)
-    machine.run(long, *[1e-2] * 10)
-    machine.run(short, 1e-4)
-    assert (machine.slept, machine.late) == (0.0, 0.0)
-    machine.run(long, 1e-2)
-    assert machine.slept > 9e-3
-
-
 def test_faster_graph_is_soon_waited_for_in_time():
     machine, times = Machine(), RunTimes()
     machine.run(times, *[1e-3] * 50)
@@ -197,13 +187,3 @@ def test_precise_sleep_takes_at_least_the_requested_time():
         began = time.perf_counter()
         precise_sleep(1e-3)
         assert time.perf_counter() - began >= 0.99e-3
-
-
-def test_one_slow_wakeup_changes_nothing():
-    machine, times = Machine(), RunTimes()
-    machine.run(times, *[1e-3] * 100)
-    slept, machine.delay = machine.slept, 5e-3
-    machine.run(times, 1e-3)
-    machine.delay = 0.0
-    machine.run(times, 1e-3)
-    assert machine.slept == pytest.approx(slept)
