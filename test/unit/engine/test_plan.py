@@ -14,13 +14,10 @@ def header(magic=b'vtrt', version=(1, 5, 0, 114), nbytes=64, targets=0b1110):
     return struct.pack('<4sI8xQ4B4sQ24x', magic, 0, nbytes, *version, b'vtrt', targets)
 
 
-def test_reads_version_size_and_targets_of_rtx_header():
+def test_reads_version_size_and_targets_of_headers():
     found = parse_plan_header(header())
     assert (found.library, found.version_text, found.nbytes) == ('tensorrt_rtx', '1.5.0.114', 64)
     assert found.compute_capabilities == ((8, 0), (8, 6), (8, 9))
-
-
-def test_reads_version_of_tensorrt_header():
     found = parse_plan_header(header(b'ftrt', (10, 3, 0, 26)))
     assert (found.library, found.version, found.nbytes) == ('tensorrt', (10, 3, 0, 26), None)
 
@@ -34,9 +31,7 @@ def test_a_header_of_fewer_than_64_bytes_is_none(count):
 def test_truncated_plan_is_reported_as_damaged(tmp_path):
     path = tmp_path / 'x.engine'
     path.write_bytes(header(nbytes=1000))
-    with pytest.raises(
-        ModelError, match='Its size is 64 bytes; according to its header it is 1000'
-    ):
+    with pytest.raises(ModelError, match='is 64 bytes; according to its header it is 1000'):
         read_plan_header(path)
 
 

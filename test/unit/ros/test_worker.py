@@ -46,18 +46,15 @@ def test_items_report_queue_age_after_handling():
     worker.put(1)
     assert handler.started.acquire(timeout=DEADLINE_SECONDS)
     assert len(ages) == 0
-    before = time.monotonic()
     worker.put(2)
     waits = time.monotonic()
     worker.put(3)  # It counts from its own coming, not from that of the one it replaces.
-    replaced = time.monotonic()
-    released = time.monotonic()
     handler.go_on.release(2)
     assert handler.started.acquire(timeout=DEADLINE_SECONDS)
     after = time.monotonic()
     worker.close()
     assert handler.handled == [1, 3]
-    assert before <= waits and released - replaced <= ages[1] <= after - waits
+    assert 0 < ages[1] <= after - waits
 
 
 def test_thread_that_puts_an_item_may_process_it_unless_another_one_is_in_progress():

@@ -151,9 +151,8 @@ def test_layers_that_gather_selected_boxes_are_cut_too(tmp_path, run):
     keep = np.flatnonzero((corners[:, :2] < corners[:, 2:]).all(axis=1))
     keep = keep[np.argsort(-answers['out_scores'][keep])]
     _, found = detect(run(cut(path)[0]))
-    assert_equal(
-        found, Detections(corners[keep], answers['out_scores'][keep], answers['out_labels'][keep])
-    )
+    scores, labels = (answers[f'out_{name}'][keep] for name in ('scores', 'labels'))
+    assert_equal(found, Detections(corners[keep], scores, labels))
 
 
 def test_yolov3_keeps_size_input_and_row_order(tmp_path, run):
@@ -195,12 +194,8 @@ def test_efficient_nms_is_cut_like_onnx_own(tmp_path, run, attributes, like):
     _, expected = detect(run(cut(same)[0]), max_detections=20)
     # Of its 20 some lie beside the image, and are dropped only then.
     assert 10 < len(found) <= len(expected)
-    assert_equal(
-        found,
-        Detections(
-            *(each[: len(found)] for each in (expected.xyxy, expected.scores, expected.labels))
-        ),
-    )
+    first = (each[: len(found)] for each in (expected.xyxy, expected.scores, expected.labels))
+    assert_equal(found, Detections(*first))
 
 
 @pytest.mark.parametrize('background', ['1', '[1]'])  # A list, as YOLOv7 writes it.
