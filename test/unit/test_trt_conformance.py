@@ -294,13 +294,8 @@ def release(request, tmp_path, stub):
 
     # The library wheel that may be installed beside must not be taken instead of the stub.
     hidden = tmp_path / 'no_libs'
-    for name, text in (
-        (f'{library}_libs', ''),
-        (
-            library,
-            f'from {library}_bindings import *\nfrom {library}_bindings import __version__\n',
-        ),
-    ):
+    bindings = f'from {library}_bindings import *\nfrom {library}_bindings import __version__\n'
+    for name, text in ((f'{library}_libs', ''), (library, bindings)):
         (hidden / name).mkdir(parents=True)
         (hidden / name / '__init__.py').write_text(text)
     return library, version, run

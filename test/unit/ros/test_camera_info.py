@@ -39,6 +39,7 @@ def test_intrinsics_are_those_of_the_pixels_of_the_image(fields, expected):
 
 
 IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)
+FOCAL, BINNED, FOUR = (100, 200, 60, 40), (50, 200, 30, 40), (0.1, 0.2, 0.3, 0.4)
 TURNED = (0.0, -1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0)
 
 
@@ -47,26 +48,15 @@ TURNED = (0.0, -1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0)
     [
         ({}, None),
         ({'d': [0.0] * 14, 'r': IDENTITY, 'distortion_model': 'rational_polynomial'}, None),
-        ({'p': P}, Lens((100, 200, 60, 40), (0,) * 12, IDENTITY, (110, 220, 62, 42))),
-        ({'r': TURNED}, Lens((100, 200, 60, 40), (0,) * 12, TURNED, (100, 200, 60, 40))),
+        ({'p': P}, Lens(FOCAL, (0,) * 12, IDENTITY, (110, 220, 62, 42))),
+        ({'r': TURNED}, Lens(FOCAL, (0,) * 12, TURNED, FOCAL)),
         (
-            {'d': [0.1, 0.2, 0.3, 0.4, 0.5], 'distortion_model': 'plumb_bob', 'binning_x': 2},
-            Lens(
-                (50, 200, 30, 40),
-                (0.1, 0.2, 0.3, 0.4, 0.5, *[0.0] * 7),
-                IDENTITY,
-                (50, 200, 30, 40),
-            ),
+            {'d': [*FOUR, 0.5], 'distortion_model': 'plumb_bob', 'binning_x': 2},
+            Lens(BINNED, (*FOUR, 0.5, *[0.0] * 7), IDENTITY, BINNED),
         ),
         (
-            {'d': [0.1, 0.2, 0.3, 0.4], 'distortion_model': 'equidistant'},
-            Lens(
-                (100, 200, 60, 40),
-                (0.1, 0.2, 0.3, 0.4),
-                IDENTITY,
-                (100, 200, 60, 40),
-                'equidistant',
-            ),
+            {'d': FOUR, 'distortion_model': 'equidistant'},
+            Lens(FOCAL, FOUR, IDENTITY, FOCAL, 'equidistant'),
         ),
     ],
     ids=['no distortion', 'zeros', 'P', 'R', 'plumb_bob', 'equidistant'],
