@@ -80,18 +80,19 @@ def render(right: bool, lens: Lens | None = None) -> tuple[np.ndarray, np.ndarra
 def visible(depth: np.ndarray, margin: int = 6) -> np.ndarray:
     """Pixels of the left image whose neighborhood both cameras see as one surface: (H, W) bool."""
     disparity = CAMERA.fx * BASELINE / depth
-    found = np.zeros(depth.shape, bool)
-    inner = disparity[margin:-margin, MAX_DISPARITY + margin : -margin]
-    windows = np.lib.stride_tricks.sliding_window_view(disparity, (2 * margin + 1,) * 2)
-    windows = windows[:, MAX_DISPARITY : MAX_DISPARITY + inner.shape[1]]
+
+    def spread(height: int, width: int, anchor: tuple[int, int]) -> np.ndarray:
+        kernel = np.ones((height, width), np.uint8)
+        return cv2.dilate(disparity, kernel, anchor=anchor) - cv2.erode(
+            disparity, kernel, anchor=anchor
+        )
+
     # Left of a panel, the right camera does not see the wall.
-    right_of = np.lib.stride_tricks.sliding_window_view(disparity, 13 + margin, axis=1)
-    flat = np.ptp(windows, axis=(2, 3)) < 2
-    ahead = np.ptp(right_of, axis=2)[margin:-margin, MAX_DISPARITY + margin :] < 3
-    count = min(flat.shape[1], ahead.shape[1])
-    found[margin:-margin, MAX_DISPARITY + margin : MAX_DISPARITY + margin + count] = (
-        flat[:, :count] & ahead[:, :count]
-    )
+    reach = 13 + margin
+    seen = (spread(*[2 * margin + 1] * 2, (margin, margin)) < 2) & (spread(1, reach, (0, 0)) < 3)
+    found = np.zeros(depth.shape, bool)
+    inside = np.s_[margin:-margin, MAX_DISPARITY + margin : 1 - reach]
+    found[inside] = seen[inside]
     return found
 
 

@@ -1,7 +1,7 @@
 """DETR networks in the text form of ONNX, with the operators at the end of their exports."""
 
 
-def tokens(count=16):
+def tokens():
     """Make `x` (1, 16, 8): a patch a token, and one layer of attention with its norms."""
     body = """
         patches = Conv <kernel_shape = [8, 8], strides = [8, 8]> (images, patch_w)
@@ -37,7 +37,7 @@ def tokens(count=16):
     ]
 
 
-def rtdetr_queries():
+def rtdetr_deployed():
     """Choose 9 queries by score, and sample the image around each: deformable attention."""
     body, weights = tokens()
     body += """
@@ -64,22 +64,6 @@ def rtdetr_queries():
         ratio = Div (clipped, inverse)
         unsigmoid = Log (ratio)
         pred_boxes = Sigmoid (unsigmoid)
-    """
-    return body, [
-        *weights,
-        'float[8,3] w_encoded',
-        'float[8,4] w_offset',
-        'float[8,3] w_logits',
-        'float[8,4] w_box',
-        'float low = {0.00001}',
-        'float high = {1}',
-        'int64[1] nine = {9}',
-    ]
-
-
-def rtdetr_deployed():
-    body, weights = rtdetr_queries()
-    body += """
         cxcy, wh = Split <axis = 2> (pred_boxes, halves)
         half = Mul (wh, a_half)
         x1y1 = Sub (cxcy, half)
@@ -102,4 +86,15 @@ def rtdetr_deployed():
         row_4 = Tile (row_1, tile_4)
         boxes = GatherElements <axis = 1> (pixels, row_4)
     """
-    return body, [*weights, 'int64[2] halves = {2, 2}', 'float a_half = {0.5}']
+    return body, [
+        *weights,
+        'float[8,3] w_encoded',
+        'float[8,4] w_offset',
+        'float[8,3] w_logits',
+        'float[8,4] w_box',
+        'float low = {0.00001}',
+        'float high = {1}',
+        'int64[1] nine = {9}',
+        'int64[2] halves = {2, 2}',
+        'float a_half = {0.5}',
+    ]

@@ -3,9 +3,16 @@
 from support.networks.detr import tokens
 from support.networks.yolo import FEATURES
 
+NMS = [
+    'int64[2] one_one = {1, 1}',
+    'int64[1] most = {20}',
+    'float[1] most_iou = {0.5}',
+    'float[1] least_score = {0.1}',
+]
 
-def priors(scores, boxes, activation):
-    """Make (1, 16, 4) corners by priors, and (1, 16, 3) scores."""
+
+def priors(boxes):
+    """Make (1, 16, 4) corners by priors, and (1, 16, 3) class scores."""
     body = (
         FEATURES
         + f"""
@@ -13,7 +20,7 @@ def priors(scores, boxes, activation):
         scores_last = Transpose <perm = [0, 2, 3, 1]> (raw_scores)
         scores_shape = Constant <value_ints = [1, -1, 3]> ()
         flat_scores = Reshape (scores_last, scores_shape)
-        {scores} = {activation} (flat_scores)
+        class_scores = Sigmoid (flat_scores)
         raw_boxes = Conv (p3, w_boxes)
         boxes_last = Transpose <perm = [0, 2, 3, 1]> (raw_boxes)
         boxes_shape = Constant <value_ints = [1, -1, 4]> ()
@@ -39,39 +46,24 @@ def priors(scores, boxes, activation):
     ]
 
 
-def onnx_nms(chosen):
-    return _suppressed(chosen, *priors('class_scores', 'boxes', 'Sigmoid'))
-
-
 def yolov3():
     """Make boxes in pixels of the image, whose height and width are an input."""
-    body, weights = priors('class_scores', 'shares', 'Sigmoid')
+    body, weights = priors('shares')
     body += """
         y, x = Split <axis = 1> (image_shape, one_one)
         yxyx = Concat <axis = 1> (y, x, y, x)
         at = Constant <value_ints = [1]> ()
         sizes = Unsqueeze (yxyx, at)
         boxes = Mul (shares, sizes)
-    """
-    return _suppressed('chosen', body, [*weights, 'int64[2] one_one = {1, 1}'])
-
-
-def _suppressed(chosen, body, weights):
-    body += f"""
         scores = Transpose <perm = [0, 2, 1]> (class_scores)
-        {chosen} = NonMaxSuppression (boxes, scores, most, most_iou, least_score)
+        chosen = NonMaxSuppression (boxes, scores, most, most_iou, least_score)
     """
-    return body, [
-        *weights,
-        'int64[1] most = {20}',
-        'float[1] most_iou = {0.5}',
-        'float[1] least_score = {0.1}',
-    ]
+    return body, [*weights, *NMS]
 
 
-def paddle(is_finished):
-    """Make boxes divided by the scale of the image, and (1, 3, 16) scores: PP-YOLOE."""
-    body, weights = priors('class_scores', 'pixels', 'Sigmoid')
+def paddle():
+    """Divide boxes by the scale of the image, and make rows of those left by NMS: PP-YOLOE."""
+    body, weights = priors('pixels')
     body += """
         y, x = Split <axis = 1> (scale_factor, one_one)
         xyxy = Concat <axis = 1> (x, y, x, y)
@@ -79,11 +71,6 @@ def paddle(is_finished):
         by = Unsqueeze (xyxy, at)
         boxes = Div (pixels, by)
         scores = Transpose <perm = [0, 2, 1]> (class_scores)
-    """
-    weights = [*weights, 'int64[2] one_one = {1, 1}']
-    if not is_finished:
-        return body, weights
-    body += """
         chosen = NonMaxSuppression (boxes, scores, most, most_iou, least_score)
         image, labels, cells = Split <axis = 1> (chosen, ones)
         where = Concat <axis = 1> (image, cells)
@@ -99,17 +86,15 @@ def paddle(is_finished):
     """
     return body, [
         *weights,
+        *NMS,
         'int64[3] ones = {1, 1, 1}',
         'int64[1] zero = {0}',
         'int64[1] one = {1}',
-        'int64[1] most = {20}',
-        'float[1] most_iou = {0.5}',
-        'float[1] least_score = {0.1}',
     ]
 
 
 def efficient_nms():
-    body, weights = priors('class_scores', 'boxes', 'Sigmoid')
+    body, weights = priors('boxes')
     body += """
         num_dets, det_boxes, det_scores, det_classes = TRT.EfficientNMS_TRT
             <background_class = -1, box_coding = 0, iou_threshold = 0.5, max_output_boxes = 20,
@@ -121,7 +106,7 @@ def efficient_nms():
 
 def torchvision():
     """What its detectors have before NMS: scores above a threshold, as NonZero."""
-    body, weights = priors('class_scores', 'all_boxes', 'Sigmoid')
+    body, weights = priors('all_boxes')
     body += """
         passes = Greater (class_scores, a_half)
         where = NonZero (passes)
@@ -132,27 +117,20 @@ def torchvision():
     return body, weights
 
 
-def dense(tail, weights=()):
-    """Three channels a pixel, at the image's size."""
-    body = (
-        FEATURES
-        + f"""
+def semantic():
+    body = """
         low = Conv (p3, w_low)
         sizes = Constant <value_ints = [1, 3, 32, 32]> ()
-        {tail}
+        large = Resize <mode = "linear", coordinate_transformation_mode = "half_pixel">
+            (low, , , sizes)
+        out = ArgMax <axis = 1, keepdims = 0> (large)
     """
-    )
-    return body, ['float[3,3,1,1] w_low', *weights]
+    return FEATURES + body, ['float[3,3,1,1] w_low']
 
 
-BILINEAR = (
-    'Resize <mode = "linear", coordinate_transformation_mode = "half_pixel"> (low, , , sizes)'
-)
-
-
-def depth(output):
+def depth():
     body, weights = tokens()
-    body += f"""
+    body += """
         back = Transpose <perm = [0, 2, 1]> (x)
         map_shape = Constant <value_ints = [1, 8, 4, 4]> ()
         map = Reshape (back, map_shape)
@@ -162,7 +140,8 @@ def depth(output):
             (wide, , , sizes)
         one = Conv (large, w_one)
         positive = Relu (one)
-        {output}
+        at = Constant <value_ints = [1]> ()
+        predicted_depth = Squeeze (positive, at)
     """
     return body, [*weights, 'float[8,8,2,2] w_up', 'float[1,8,1,1] w_one']
 

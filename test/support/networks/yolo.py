@@ -64,12 +64,11 @@ def distances():
     ]
 
 
-def yolov8_boxes():
-    """Make `xywh` (1, 4, 21)."""
-    lines, weights = distances()
-    body = (
-        lines
-        + """
+def yolov8_seg():
+    boxes, weights = distances()
+    scores, more = cells('cls', 3)
+    coefficients, even_more = cells('coefficients', 8)
+    body = """
         x1y1 = Sub (anchors, lt)
         x2y2 = Add (anchors, rb)
         sum = Add (x1y1, x2y2)
@@ -78,40 +77,14 @@ def yolov8_boxes():
         size = Sub (x2y2, x1y1)
         cells_xywh = Concat <axis = 1> (center, size)
         xywh = Mul (cells_xywh, strides)
-    """
-    )
-    return body, weights
-
-
-def yolov8(extras):
-    lines, weights = yolov8_boxes()
-    more, more_weights = cells('cls', 3)
-    body = (
-        FEATURES
-        + lines
-        + more
-        + f"""
         scores = Sigmoid (cls)
-        output0 = Concat <axis = 1> (xywh, scores{extras})
-    """
-    )
-    return body, [*weights, *more_weights]
-
-
-def yolov8_seg():
-    body, weights = yolov8(', coefficients')
-    lines, more = cells('coefficients', 8)
-    body = (
-        FEATURES
-        + lines
-        + body.removeprefix(FEATURES)
-        + """
+        output0 = Concat <axis = 1> (xywh, scores, coefficients)
         proto = ConvTranspose <kernel_shape = [2, 2], strides = [2, 2]> (p3, proto_w)
         proto_sigmoid = Sigmoid (proto)
         output1 = Mul (proto, proto_sigmoid)
     """
-    )
-    return body, [*weights, *more, 'float[3,8,2,2] proto_w']
+    weights = [*weights, *more, *even_more, 'float[3,8,2,2] proto_w']
+    return FEATURES + boxes + scores + coefficients + body, weights
 
 
 def yolov8_obb():
@@ -202,12 +175,12 @@ def yolov10():
     return body, [*weights, *more, 'int64[2] four_three = {4, 3}', 'int64[1] k = {9}']
 
 
-def yolov5(channels=8):
+def yolov5():
     body, weights, parts = FEATURES, [], []
     for level, size in ('3', 4), ('4', 2), ('5', 1):
         body += f"""
             h{level} = Conv (p{level}, w{level})
-            a{level} = Constant <value_ints = [1, 3, {channels}, {size}, {size}]> ()
+            a{level} = Constant <value_ints = [1, 3, 8, {size}, {size}]> ()
             r{level} = Reshape (h{level}, a{level})
             t{level} = Transpose <perm = [0, 1, 3, 4, 2]> (r{level})
             s{level} = Sigmoid (t{level})
@@ -218,16 +191,16 @@ def yolov5(channels=8):
             whp{level} = Pow (wh2_{level}, two)
             wha{level} = Mul (whp{level}, grid{level})
             y{level} = Concat <axis = 4> (xyg{level}, wha{level}, c{level})
-            f{level} = Constant <value_ints = [1, -1, {channels}]> ()
+            f{level} = Constant <value_ints = [1, -1, 8]> ()
             z{level} = Reshape (y{level}, f{level})
         """
         weights += [
-            f'float[{3 * channels},3,1,1] w{level}',
+            f'float[24,3,1,1] w{level}',
             f'float[1,3,{size},{size},2] grid{level}',
         ]
         parts.append(f'z{level}')
     return body + f'output0 = Concat <axis = 1> ({", ".join(parts)})', [
         *weights,
-        f'int64[3] parts = {{2, 2, {channels - 4}}}',
+        'int64[3] parts = {2, 2, 4}',
         'float two = {2}',
     ]

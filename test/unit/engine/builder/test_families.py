@@ -11,13 +11,11 @@ from support.networks.detr import (
     rtdetr_deployed,
 )
 from support.networks.other import (
-    BILINEAR,
     classifier,
-    dense,
     depth,
     efficient_nms,
-    onnx_nms,
     paddle,
+    semantic,
     torchvision,
     yolov3,
 )
@@ -40,7 +38,7 @@ pytestmark = pytest.mark.slow  # A second each.
 
 
 # tensorrt_rtx cannot build their last operator, so it is cut off.
-CUT = {'onnx_nms', 'yolov3', 'efficient_nms', 'ppyoloe'}
+CUT = {'yolov3', 'efficient_nms', 'ppyoloe'}
 
 
 def case(family, outputs, network, metadata=None, *, inputs=''):
@@ -63,11 +61,6 @@ BUILDS = [
         inputs=', int64[1,2] orig_target_sizes',
     ),
     case(
-        'onnx_nms',
-        'int64[n,3] chosen, float[1,16,4] boxes, float[1,3,16] scores',
-        onnx_nms('chosen'),
-    ),
-    case(
         'yolov3',
         'int64[n,3] chosen, float[1,16,4] boxes, float[1,3,16] scores',
         yolov3(),
@@ -82,7 +75,7 @@ BUILDS = [
     case(
         'ppyoloe',
         'float[n,6] rows, int32[1] numbers',
-        paddle(is_finished=True),
+        paddle(),
         inputs=', float[1,2] scale_factor',
     ),
     case(
@@ -92,18 +85,9 @@ BUILDS = [
         {**ULTRALYTICS, 'task': 'segment'},
     ),
     case('yolov8_obb', 'float[1,8,21] output0', yolov8_obb(), {**ULTRALYTICS, 'task': 'obb'}),
-    case('semantic', 'float[1,3,32,32] out', dense(f'out = {BILINEAR}')),
-    case(
-        'semantic',
-        'int64[1,32,32] out',
-        dense(f'large = {BILINEAR}\n out = ArgMax <axis = 1, keepdims = 0> (large)'),
-    ),
+    case('semantic', 'int64[1,32,32] out', semantic()),
     case('classifier', 'float[1,3] logits', classifier()),
-    case(
-        'depth',
-        'float[1,32,32] predicted_depth',
-        depth('at = Constant <value_ints = [1]> ()\n predicted_depth = Squeeze (positive, at)'),
-    ),
+    case('depth', 'float[1,32,32] predicted_depth', depth()),
 ]
 
 
