@@ -199,7 +199,6 @@ NEAREST = "Launch argument '{}' does not exist.\nRemedy: Did you mean '{}'"
             'argument container is empty.',
         ),
         ('detector.launch.py container:=new', 'labels: []', 'Remedy: Remove empty lists (`labels'),
-        ('detector.launch.py score_threshold:=7', '', 'score_threshold is 7.0'),
         ('detector.launch.py respawn:=true respawn_delay:=soon', '', "respawn_delay is 'soon'"),
         (
             'detector.launch.py score_treshold:=0.9',

@@ -30,11 +30,6 @@ def start(code: str, folder: Path, *, wait_for: str) -> NodeProcess:
     return NodeProcess('camera', process, log)
 
 
-def test_accepts_empty_list_of_nodes():
-    with running() as nodes:
-        assert nodes == []
-
-
 def test_nodes_are_stopped(tmp_path):
     with running() as nodes:
         nodes.append(start(ENDS_WELL, tmp_path, wait_for='up'))
