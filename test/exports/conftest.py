@@ -1,14 +1,24 @@
 """Real exporters, as tools: tests here are skipped where they are not installed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
-import warnings
 
 import numpy as np
 import pytest
 
+from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
+from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of this folder: slow, and other packages may warn."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.filterwarnings('ignore', 'error:::trt_ros'))
 
 
 @pytest.fixture(scope='session')
@@ -48,9 +58,7 @@ def ultralytics(torch, tmp_path, monkeypatch):
     ):
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore')
-        return pytest.importorskip('ultralytics', reason='its exporter is under test')
+    return pytest.importorskip('ultralytics', reason='its exporter is under test')
 
 
 @pytest.fixture
@@ -78,20 +86,40 @@ def export(torch, tmp_path) -> Callable[..., Path]:
     ) -> Path:
         path = tmp_path / 'model.onnx'
         module = Part(module, forward) if forward else module
-        with warnings.catch_warnings():
-            warnings.simplefilter('ignore')  # The exporter's, about itself.
-            torch.onnx.export(
-                module.eval(),
-                inputs,
-                str(path),
-                input_names=input_names,
-                output_names=output_names,
-                dynamo=False,
-                opset_version=17,
-            )
+        names = {'input_names': input_names, 'output_names': output_names}
+        torch.onnx.export(
+            module.eval(), inputs, str(path), dynamo=False, opset_version=17, **names
+        )
         return path
 
     return write
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[..., Any]]:
+    """Open an export on the CPU until the test ends: opened(path, family, families, **options)."""
+    with ExitStack() as stack:
+
+        def open_one(path: Any, family: str, families: Any = None, **options: Any) -> Any:
+            pipeline = stack.enter_context(
+                Pipeline.open(path, families=families, backend='onnxruntime', **options)
+            )
+            assert pipeline.decoder.name == family
+            return pipeline
+
+        yield open_one
+
+
+@pytest.fixture
+def outputs_of(torch) -> Callable[..., dict[str, Any]]:
+    """Run an export alone on what a pipeline shows it: outputs_of(path, pipeline, frame)."""
+
+    def run(path: Any, pipeline: Any, frame: Frame) -> dict[str, Any]:
+        with closing(OnnxRuntimeRunner.open(path)) as runner:
+            found = runner.infer({runner.inputs[0].name: pipeline.preprocess(frame)[0]})
+            return {name: torch.from_numpy(value.copy()) for name, value in found.items()}
+
+    return run
 
 
 @pytest.fixture

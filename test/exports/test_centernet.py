@@ -1,7 +1,5 @@
 """CenterNet: its own decoding of random heatmaps, and its preprocessing."""
 
-import warnings
-
 import numpy as np
 import pytest
 
@@ -18,12 +16,10 @@ ASKED = Thresholds(score=0.05, iou=0.5, max_detections=100)
 @pytest.fixture
 def repository(torch):
     """It is no package: PYTHONPATH=CenterNet/src/lib."""
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore')
-        return pytest.importorskip(
-            'models.decode',
-            reason='its decoding is under test: git clone https://github.com/xingyizhou/CenterNet',
-        )
+    return pytest.importorskip(
+        'models.decode',
+        reason='its decoding is under test: git clone https://github.com/xingyizhou/CenterNet',
+    )
 
 
 @pytest.mark.parametrize('has_offsets', [True, False])

@@ -46,7 +46,6 @@ def test_supervision_loads_masks(data_set, tmp_path):
     assert {int(found.class_id[0]) for _, _, found in again} == {0, 1}
 
 
-@pytest.mark.filterwarnings('ignore::DeprecationWarning')  # Of pycocotools.
 def test_fiftyone_imports_masks_and_tracks(data_set, tmp_path):
     coco = pytest.importorskip('fiftyone.utils.coco', reason='pip install fiftyone pycocotools')
     importer = coco.COCODetectionDatasetImporter(

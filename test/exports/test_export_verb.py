@@ -11,7 +11,6 @@ def decoder_of(path):
         return pipeline.decoder.name, len(pipeline.class_names)
 
 
-@pytest.mark.slow
 def test_a_checkpoint_of_ultralytics_is_exported(ultralytics, tmp_path, capfd):
     ultralytics.YOLO('yolo11n.yaml').save('mine.pt')
     assert main(['export', 'mine.pt', '--input-size', '192x256']) == 0
@@ -22,7 +21,6 @@ def test_a_checkpoint_of_ultralytics_is_exported(ultralytics, tmp_path, capfd):
     assert 'ultralytics cannot export mine.pt' in capfd.readouterr().err
 
 
-@pytest.mark.slow
 def test_a_classifier_of_torchvision_is_exported_with_its_names(torch, tmp_path, monkeypatch):
     torchvision = pytest.importorskip('torchvision', reason='it exports: pip install it')
     monkeypatch.setenv('TORCH_HOME', str(tmp_path))
@@ -35,7 +33,6 @@ def test_a_classifier_of_torchvision_is_exported_with_its_names(torch, tmp_path,
     assert decoder_of(output) == ('classifier', 1000)
 
 
-@pytest.mark.slow
 def test_a_checkpoint_of_transformers_is_exported_with_its_files(transformers, tmp_path):
     config = transformers.SegformerConfig(
         num_labels=7,

@@ -1,48 +1,33 @@
 """MaskFormer, Mask2Former, OneFormer and EoMT of transformers."""
 
-from contextlib import closing
 from pathlib import Path
 import re
 from types import SimpleNamespace
-import warnings
 
 import numpy as np
 import pytest
 
 from trt_ros.families.registry import SEGMENTERS
-from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
-from trt_ros.runtime.options import LabeledOptions
-from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
-
-pytestmark = pytest.mark.slow
 
 SIZE, GRID, CLASSES, QUERIES = 96, 24, 7, 20
 
 
+SWIN = {'embed_dim': 8, 'depths': [1] * 4, 'num_heads': [1, 1, 2, 2], 'window_size': 3}
+SMALL = {'encoder_layers': 1, 'num_queries': QUERIES}
+EOMT = {'hidden_size': 16, 'num_hidden_layers': 5, 'num_attention_heads': 2, 'patch_size': 16}
+
+
 def backbone(transformers):
-    return transformers.SwinConfig(
-        image_size=SIZE,
-        embed_dim=8,
-        depths=[1, 1, 1, 1],
-        num_heads=[1, 1, 2, 2],
-        window_size=3,
-        out_features=['stage1', 'stage2', 'stage3', 'stage4'],
-    )
+    stages = [f'stage{index}' for index in (1, 2, 3, 4)]
+    return transformers.SwinConfig(image_size=SIZE, out_features=stages, **SWIN)
 
 
 def maskformer(transformers):
-    decoder = transformers.DetrConfig(
-        num_queries=QUERIES,
-        encoder_layers=1,
-        decoder_layers=1,
-        encoder_ffn_dim=16,
-        decoder_ffn_dim=16,
-        encoder_attention_heads=2,
-        decoder_attention_heads=2,
-        d_model=32,
-    )
+    sizes = {f'{part}_ffn_dim': 16 for part in ('encoder', 'decoder')}
+    heads = {f'{part}_attention_heads': 2 for part in ('encoder', 'decoder')}
+    decoder = transformers.DetrConfig(decoder_layers=1, d_model=32, **sizes, **heads, **SMALL)
     return transformers.MaskFormerForInstanceSegmentation(
         transformers.MaskFormerConfig(
             backbone_config=backbone(transformers),
@@ -55,34 +40,23 @@ def maskformer(transformers):
 
 
 def mask2former(transformers):
-    return transformers.Mask2FormerForUniversalSegmentation(
-        transformers.Mask2FormerConfig(
-            backbone_config=backbone(transformers),
-            feature_size=32,
-            mask_feature_size=32,
-            hidden_dim=32,
-            encoder_feedforward_dim=16,
-            encoder_layers=1,
-            decoder_layers=2,
-            num_attention_heads=2,
-            dim_feedforward=16,
-            num_queries=QUERIES,
-            num_labels=CLASSES,
-        )
+    sizes = {name: 32 for name in ('feature_size', 'mask_feature_size', 'hidden_dim')}
+    sizes |= {name: 16 for name in ('encoder_feedforward_dim', 'dim_feedforward')}
+    config = transformers.Mask2FormerConfig(
+        backbone_config=backbone(transformers),
+        decoder_layers=2,
+        num_attention_heads=2,
+        num_labels=CLASSES,
+        **sizes,
+        **SMALL,
     )
+    return transformers.Mask2FormerForUniversalSegmentation(config)
 
 
 def eomt(transformers):
     return transformers.EomtForUniversalSegmentation(
         transformers.EomtConfig(
-            hidden_size=16,
-            num_hidden_layers=5,
-            num_attention_heads=2,
-            image_size=SIZE,
-            patch_size=16,
-            num_blocks=1,
-            num_queries=QUERIES,
-            num_labels=CLASSES,
+            image_size=SIZE, num_blocks=1, num_queries=QUERIES, num_labels=CLASSES, **EOMT
         )
     )
 
@@ -96,34 +70,27 @@ def documented(part):
 
 
 @pytest.fixture
-def open_pipeline(torch, transformers, tmp_path, monkeypatch):
-    """Export an untrained network as documented and open it: open(build, decoder)."""
+def open_pipeline(torch, transformers, opened, tmp_path, monkeypatch):
+    """Export an untrained network as documented and open it: open(build, family, decoder)."""
     monkeypatch.chdir(tmp_path)
 
-    def write(build, decoder):
+    def write(build, family, decoder):
         torch.manual_seed(0)
         network = build(transformers).eval()
         names = {'torch': torch, 'network': network}
         exec(documented('class Queries(torch.nn.Module):'), names)
-        with warnings.catch_warnings():
-            warnings.simplefilter('ignore')  # The exporter's, about itself.
-            export = documented('torch.onnx.export(Queries(')
-            exec(re.sub(r'3, \d+, \d+', f'3, {SIZE}, {SIZE}', export), names)
+        export = documented('torch.onnx.export(Queries(')
+        exec(re.sub(r'3, \d+, \d+', f'3, {SIZE}, {SIZE}', export), names)
         if build is mask2former:
             exec(documented('import onnx'), names)
-        return Pipeline.open(
-            LabeledOptions('maskformer.onnx', backend='onnxruntime', decoder=decoder),
-            families=SEGMENTERS,
-        )
+        return opened('maskformer.onnx', family, SEGMENTERS, decoder=decoder)
 
     return write
 
 
-def outputs_of(pipeline, picture):
-    """Return the outputs for a picture, with masks and classes as different as trained ones."""
-    image = pipeline.preprocess(picture)[0]
-    found = OnnxRuntimeRunner.open('maskformer.onnx').infer({'image': image})
-    logits, masks = (found[f'{name}_queries_logits'].copy() for name in ('class', 'masks'))
+def as_trained(raw):
+    """Return outputs with masks and classes as different as trained ones."""
+    logits, masks = (raw[f'{name}_queries_logits'].numpy() for name in ('class', 'masks'))
     assert logits.shape == (1, QUERIES, CLASSES + 1) and masks.shape == (1, QUERIES, GRID, GRID)
     rng = np.random.default_rng(0)
     rows, cols = np.mgrid[:GRID, :GRID]
@@ -148,14 +115,14 @@ def as_torch(torch, outputs):
     ],
 )
 def test_mask_equals_postprocessing_of_exporter(
-    torch, transformers, open_pipeline, picture, build, processor, share
+    torch, transformers, open_pipeline, outputs_of, picture, build, processor, share
 ):
-    with closing(open_pipeline(build, 'auto')) as pipeline:
-        assert (pipeline.decoder.name, pipeline.decoder.class_count) == ('maskformer', CLASSES)
-        assert pipeline.infer(picture).labels.shape == (picture.height, picture.width)
-        outputs = outputs_of(pipeline, picture)
-        letterbox = Letterbox.fit(picture.wh, (SIZE, SIZE), 'stretch')
-        found = pipeline.decoder(outputs, letterbox, DEFAULT_THRESHOLDS).labels
+    pipeline = open_pipeline(build, 'maskformer', 'auto')
+    assert pipeline.decoder.class_count == CLASSES
+    assert pipeline.infer(picture).labels.shape == (picture.height, picture.width)
+    outputs = as_trained(outputs_of('maskformer.onnx', pipeline, picture))
+    letterbox = Letterbox.fit(picture.wh, (SIZE, SIZE), 'stretch')
+    found = pipeline.decoder(outputs, letterbox, DEFAULT_THRESHOLDS).labels
     size = {'shortest_edge': SIZE, 'longest_edge': SIZE}
     (own,) = getattr(transformers, processor)().post_process_semantic_segmentation(
         as_torch(torch, outputs),
@@ -166,12 +133,14 @@ def test_mask_equals_postprocessing_of_exporter(
     assert (found == own.numpy()).mean() > share
 
 
-def test_segments_equal_postprocessing_of_exporter(torch, transformers, open_pipeline, picture):
-    with closing(open_pipeline(eomt, 'maskformer_panoptic')) as pipeline:
-        outputs = outputs_of(pipeline, picture)
-        # Where nothing is resized: it resizes the masks, this their probabilities.
-        letterbox = Letterbox.fit((GRID, GRID), (SIZE, SIZE), 'stretch')
-        found = pipeline.decoder(outputs, letterbox, Thresholds(0.3, 0.5, 100))
+def test_segments_equal_postprocessing_of_exporter(
+    torch, transformers, open_pipeline, outputs_of, picture
+):
+    pipeline = open_pipeline(eomt, 'maskformer_panoptic', 'maskformer_panoptic')
+    outputs = as_trained(outputs_of('maskformer.onnx', pipeline, picture))
+    # Where nothing is resized: it resizes the masks, this their probabilities.
+    letterbox = Letterbox.fit((GRID, GRID), (SIZE, SIZE), 'stretch')
+    found = pipeline.decoder(outputs, letterbox, Thresholds(0.3, 0.5, 100))
     own = transformers.EomtImageProcessorPil().post_process_panoptic_segmentation(
         as_torch(torch, outputs),
         target_sizes=[(GRID, GRID)],

@@ -1,13 +1,8 @@
 """NanoDet-Plus and NanoDet: their own heads, without weights, as their repository exports them."""
 
-from contextlib import closing
-import warnings
-
 import numpy as np
 import pytest
 
-from trt_ros.runtime.options import LabeledOptions
-from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
@@ -20,14 +15,13 @@ ASKED = Thresholds(score=0.05, iou=0.6, max_detections=100)
 @pytest.fixture
 def heads(torch):
     """Its repository is no package of PyPI: PYTHONPATH=nanodet with its requirements."""
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore')
-        pytest.importorskip(
-            'nanodet.model.head.nanodet_plus_head',
-            reason='its head is under test: git clone https://github.com/RangiLyu/nanodet',
-        )
-        from nanodet.model.head.nanodet_head import NanoDetHead
-        from nanodet.model.head.nanodet_plus_head import NanoDetPlusHead
+    pytest.importorskip(
+        'nanodet.model.head.nanodet_plus_head',
+        reason='its head is under test: git clone https://github.com/RangiLyu/nanodet',
+    )
+    from nanodet.model.head.nanodet_head import NanoDetHead
+    from nanodet.model.head.nanodet_plus_head import NanoDetPlusHead
+
     return {'nanodet_plus': NanoDetPlusHead, 'nanodet': NanoDetHead}
 
 
@@ -41,8 +35,6 @@ class Loss:
     loss_qfl = loss_dfl = loss_bbox = Each
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings('ignore')  # Of the repository, about newer releases of torch.
 @pytest.mark.parametrize(
     ('name', 'strides', 'bins'),
     [
@@ -52,7 +44,7 @@ class Loss:
     ],
 )
 def test_boxes_equal_the_repositorys(
-    torch, heads, settle, spread, export, assert_same, name, strides, bins
+    torch, heads, settle, spread, export, opened, assert_same, name, strides, bins
 ):
     torch.manual_seed(0)
     head = heads[name](
@@ -84,17 +76,14 @@ def test_boxes_equal_the_repositorys(
     picture = Frame.from_pixels(pixels, 'bgr8')
     path = export(network, (torch.zeros(1, 3, *HW),), ['data'], ['output'])
     labels = tuple('abcde')
-    with closing(
-        Pipeline.open(LabeledOptions(str(path), backend='onnxruntime', labels=labels))
-    ) as pipeline:
-        assert pipeline.decoder.name == name
-        shown, letterbox = pipeline.preprocess(picture)
-        assert letterbox == Letterbox.fit(HW[::-1], HW, 'stretch')
-        mean, std = [103.53, 116.28, 123.675], [57.375, 57.12, 58.395]
-        np.testing.assert_allclose(shown[0].transpose(1, 2, 0), (pixels - mean) / std, atol=1e-4)
-        image = torch.from_numpy(shown)
-        with torch.no_grad():
-            scores, sides = network(image).split([CLASSES, 4 * bins], dim=-1)
-            boxes, classes = head.get_bboxes(scores, sides, {'img': image})[0]
-        found = pipeline.infer(picture, ASKED)
+    pipeline = opened(path, name, labels=labels)
+    shown, letterbox = pipeline.preprocess(picture)
+    assert letterbox == Letterbox.fit(HW[::-1], HW, 'stretch')
+    mean, std = [103.53, 116.28, 123.675], [57.375, 57.12, 58.395]
+    np.testing.assert_allclose(shown[0].transpose(1, 2, 0), (pixels - mean) / std, atol=1e-4)
+    image = torch.from_numpy(shown)
+    with torch.no_grad():
+        scores, sides = network(image).split([CLASSES, 4 * bins], dim=-1)
+        boxes, classes = head.get_bboxes(scores, sides, {'img': image})[0]
+    found = pipeline.infer(picture, ASKED)
     assert_same(found, boxes[:, :4].numpy(), boxes[:, 4].numpy(), classes.numpy())

@@ -1,7 +1,6 @@
 """PicoDet: its own head and NMS, without weights, as PaddleDetection runs them."""
 
 from pathlib import Path
-import warnings
 
 import numpy as np
 import pytest
@@ -21,14 +20,11 @@ SCALE = TensorSpec('scale_factor', (1, 2), 'float32', 'input')
 @pytest.fixture
 def paddle():
     """Its package of PyPI does not import with NumPy 2: PYTHONPATH=PaddleDetection."""
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore')
-        paddle = pytest.importorskip('paddle', reason='pip install paddlepaddle')
-        pytest.importorskip(
-            'ppdet.modeling',
-            reason='its head is under test: git clone '
-            'https://github.com/PaddlePaddle/PaddleDetection',
-        )
+    paddle = pytest.importorskip('paddle', reason='pip install paddlepaddle')
+    pytest.importorskip(
+        'ppdet.modeling',
+        reason='its head is under test: git clone https://github.com/PaddlePaddle/PaddleDetection',
+    )
     paddle.set_device('cpu')
     paddle.seed(0)
     return paddle
@@ -55,7 +51,6 @@ def assert_equal_in_order(found, boxes, scores, labels):
     np.testing.assert_allclose(found.xyxy[mine], boxes[own], atol=0.05)
 
 
-@pytest.mark.filterwarnings('ignore')  # Of PaddlePaddle.
 def test_picodet(paddle):
     import ppdet
     from ppdet.core.workspace import create, load_config, merge_config

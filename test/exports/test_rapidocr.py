@@ -9,8 +9,6 @@ import yaml
 
 from trt_ros.runtime.pipeline import Pipeline
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings('ignore')]
-
 LINES = ('Hello World 42', 'TensorRT', 'EXIT 17b', 'robot@ros2.org', 'No entry', '3.14159')
 SCALE_HW = (736, 992)  # Of 480 x 640, as RapidOCR resizes it.
 

@@ -1,16 +1,10 @@
 """RF-DETR as its own package builds and exports it, without weights."""
 
-from contextlib import closing
-import warnings
-
 import numpy as np
 import pytest
 
 from trt_ros.families.detr import RFDETR
 from trt_ros.families.registry import DETECTORS, SEGMENTERS
-from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
-from trt_ros.runtime.options import LabeledOptions
-from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import Thresholds
 
@@ -19,9 +13,7 @@ SIZE, CLASSES, THRESHOLD = 192, 5, 0.3
 
 @pytest.fixture
 def rfdetr(torch):
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore')
-        return pytest.importorskip('rfdetr', reason='its exporter is under test: pip install it')
+    return pytest.importorskip('rfdetr', reason='its exporter is under test: pip install it')
 
 
 @pytest.fixture
@@ -30,25 +22,22 @@ def exported(torch, rfdetr, spread, picture, tmp_path):
 
     def export(name):
         torch.manual_seed(0)
-        with warnings.catch_warnings():
-            warnings.simplefilter('ignore')  # The exporter's, about itself.
-            model = getattr(rfdetr, name)(
-                pretrain_weights=None,
-                num_classes=CLASSES,
-                resolution=SIZE,
-                positional_encoding_size=SIZE // 16,
-                device='cpu',
-            )
-            network = model.model.model.eval()
-            image = torch.from_numpy(Preprocess((SIZE, SIZE), **RFDETR.preprocess)(picture)[0])
-            spread(network.class_embed, lambda: network(image), -3.0, 1.5)
-            spread(network.bbox_embed.layers[-1], lambda: network(image), 0.0, 0.5)
-            return model.export(output_dir=str(tmp_path), verbose=False)
+        model = getattr(rfdetr, name)(
+            pretrain_weights=None,
+            num_classes=CLASSES,
+            resolution=SIZE,
+            positional_encoding_size=SIZE // 16,
+            device='cpu',
+        )
+        network = model.model.model.eval()
+        image = torch.from_numpy(Preprocess((SIZE, SIZE), **RFDETR.preprocess)(picture)[0])
+        spread(network.class_embed, lambda: network(image), -3.0, 1.5)
+        spread(network.bbox_embed.layers[-1], lambda: network(image), 0.0, 0.5)
+        return model.export(output_dir=str(tmp_path), verbose=False)
 
     return export
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ('name', 'labels'),
     [
@@ -57,43 +46,39 @@ def exported(torch, rfdetr, spread, picture, tmp_path):
         ('RFDETRSegNano', ()),
     ],
 )
-def test_decoder_equals_postprocessing_of_exporter(exported, picture, assert_same, name, labels):
+def test_decoder_equals_postprocessing_of_exporter(
+    exported, picture, opened, outputs_of, assert_same, name, labels
+):
     """Trained on one's own classes, its last logit is none; named, the classes are the others."""
     decode = pytest.importorskip('rfdetr.export._runtime.decode', reason='newer RF-DETR has it')
     path = exported(name)
-    options = LabeledOptions(str(path), backend='onnxruntime', labels=labels)
-    pipeline = Pipeline.open(options, families=DETECTORS)
-    assert pipeline.decoder.name == 'rfdetr'
+    pipeline = opened(path, 'rfdetr', DETECTORS, labels=labels)
     assert pipeline.decoder.class_count == (CLASSES if labels else CLASSES + 1)
     found = pipeline.infer(picture, Thresholds(score=THRESHOLD, max_detections=300))
 
-    runner = OnnxRuntimeRunner.open(path)
-    outputs = runner.infer({'input': pipeline.preprocess(picture)[0]})
+    outputs = outputs_of(path, pipeline, picture)
     own = decode.decode_detections(
-        outputs['dets'][0],
-        outputs['labels'][0],
+        outputs['dets'][0].numpy(),
+        outputs['labels'][0].numpy(),
         (picture.width, picture.height),
         threshold=THRESHOLD,
         background_class_id=-1 if labels else None,
     )
     boxes = own.xyxy.clip(0, np.tile([picture.width, picture.height], 2))
     assert_same(found, boxes, own.confidence, own.class_id)
-    pipeline.close()
 
 
-@pytest.mark.slow
-def test_masks_equal_the_postprocessing_of_the_exporter(torch, exported, picture, assert_same):
+def test_masks_equal_the_postprocessing_of_the_exporter(
+    torch, exported, picture, opened, outputs_of, assert_same
+):
     path = exported('RFDETRSegNano')
     postprocess = pytest.importorskip('rfdetr.models.postprocess', reason='newer RF-DETR has it')
-    options = LabeledOptions(str(path), backend='onnxruntime')
-    with closing(Pipeline.open(options, families=SEGMENTERS)) as pipeline:
-        assert pipeline.decoder.name == 'rfdetr_seg'
-        found = pipeline.infer(picture, Thresholds(score=THRESHOLD, max_detections=300))
-        image = pipeline.preprocess(picture)[0]
-    outputs = OnnxRuntimeRunner.open(path).infer({'input': image})
+    pipeline = opened(path, 'rfdetr_seg', SEGMENTERS)
+    found = pipeline.infer(picture, Thresholds(score=THRESHOLD, max_detections=300))
+    outputs = outputs_of(path, pipeline, picture)
     names = {'labels': 'pred_logits', 'dets': 'pred_boxes', 'masks': 'pred_masks'}
     own = postprocess.PostProcess()(
-        {theirs: torch.from_numpy(np.array(outputs[name])) for name, theirs in names.items()},
+        {theirs: outputs[name] for name, theirs in names.items()},
         torch.tensor([[picture.height, picture.width]]),
         score_threshold=THRESHOLD,
     )[0]

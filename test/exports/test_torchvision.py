@@ -6,9 +6,6 @@ import pytest
 from trt_ros.families import registry as decoder
 from trt_ros.families.semantic import SEMANTIC
 from trt_ros.families.vectors import CLASSIFIER
-from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
-from trt_ros.runtime.options import LabeledOptions
-from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import Thresholds
@@ -23,12 +20,6 @@ VGG = {'scale': 1.0, 'mean': (122.99925, 116.9991, 103.9992), 'std': (1.0, 1.0, 
 @pytest.fixture(scope='session')
 def torchvision(torch):
     return pytest.importorskip('torchvision', reason='it builds the networks: pip install it')
-
-
-def open_pipeline(path, families, **options):
-    return Pipeline.open(
-        LabeledOptions(str(path), backend='onnxruntime', **options), families=families
-    )
 
 
 @pytest.fixture
@@ -53,29 +44,22 @@ def untrained(torch, torchvision, settle, spread, picture):
     return build
 
 
+SUPPRESS = {'score_thresh': ASKED.score, 'nms_thresh': ASKED.iou}
+SIZE_320 = {'min_size': 320, 'max_size': 320}
 DETECTORS = {
     'ssdlite320_mobilenet_v3_large': (
-        {'score_thresh': ASKED.score, 'nms_thresh': ASKED.iou},
+        SUPPRESS,
         lambda model: [each[-1] for each in model.head.classification_head.module_list],
         1.5,
     ),
     'fasterrcnn_mobilenet_v3_large_320_fpn': (
-        {'box_score_thresh': ASKED.score, 'min_size': 320, 'max_size': 320},
+        {'box_score_thresh': ASKED.score, **SIZE_320},
         lambda model: [model.roi_heads.box_predictor.cls_score],
         3.0,
     ),
-    'ssd300_vgg16': (
-        {'score_thresh': ASKED.score, 'nms_thresh': ASKED.iou},
-        lambda model: model.head.classification_head.module_list,
-        1.5,
-    ),
+    'ssd300_vgg16': (SUPPRESS, lambda model: model.head.classification_head.module_list, 1.5),
     'fcos_resnet50_fpn': (
-        {
-            'score_thresh': ASKED.score,
-            'nms_thresh': ASKED.iou,
-            'min_size': 320,
-            'max_size': 320,
-        },
+        {**SUPPRESS, **SIZE_320},
         lambda model: [
             model.head.classification_head.cls_logits,
             model.head.regression_head.bbox_ctrness,
@@ -83,12 +67,7 @@ DETECTORS = {
         1.2,
     ),
     'retinanet_resnet50_fpn': (
-        {
-            'score_thresh': ASKED.score,
-            'nms_thresh': ASKED.iou,
-            'min_size': 320,
-            'max_size': 320,
-        },
+        {**SUPPRESS, **SIZE_320},
         lambda model: [model.head.classification_head.cls_logits],
         0.8,
     ),
@@ -114,9 +93,10 @@ def detector(untrained):
     return build
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize('name', DETECTORS)
-def test_detector_with_nms_inside(torch, detector, export, picture, assert_same, name):
+def test_detector_with_nms_inside(
+    detector, export, picture, opened, outputs_of, assert_same, name
+):
     model, image = detector(name)
 
     outputs = ['boxes', 'scores', 'labels']
@@ -126,21 +106,19 @@ def test_detector_with_nms_inside(torch, detector, export, picture, assert_same,
         return tuple(found[each] for each in outputs)
 
     path = export(model, (image,), ['images'], outputs, whole)
-    pipeline = open_pipeline(path, decoder.DETECTORS)
-    assert pipeline.decoder.name == 'boxes'
+    pipeline = opened(path, 'boxes', decoder.DETECTORS)
     found = pipeline.infer(picture, ASKED)
-    boxes, scores, labels = OnnxRuntimeRunner.open(path).infer({'images': image.numpy()}).values()
+    own = outputs_of(path, pipeline, picture).values()
+    boxes, scores, labels = (each.numpy() for each in own)
     assert_same(found, boxes * image_scale(picture, image.shape[-1]), scores, labels)
-    pipeline.close()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ('name', 'names', 'preprocess'),
     [('ssdlite320_mobilenet_v3_large', CLASSES - 1, HALVES), ('ssd300_vgg16', 0, VGG)],
 )  # The number of its priors tells what it is.
 def test_ssd_before_its_nms(
-    torch, detector, export, picture, assert_same, name, names, preprocess
+    torch, detector, export, picture, opened, assert_same, name, names, preprocess
 ):
     model, image = detector(name)
     size = image.shape[-1]
@@ -159,8 +137,7 @@ def test_ssd_before_its_nms(
     image = model.transform(list(image))[0].tensors
     path = export(model, (image,), ['images'], ['scores', 'boxes'], raw)
     labels = tuple(f'class {index}' for index in range(names))
-    pipeline = open_pipeline(path, decoder.DETECTORS, labels=labels, **preprocess)
-    assert pipeline.decoder.name == 'ssd'
+    pipeline = opened(path, 'ssd', decoder.DETECTORS, labels=labels, **preprocess)
     found = pipeline.infer(picture, ASKED)
     with torch.no_grad():
         features = list(model.backbone(image).values())
@@ -171,14 +148,12 @@ def test_ssd_before_its_nms(
         )[0]
     boxes, scores, labels = (own[name].numpy() for name in ('boxes', 'scores', 'labels'))
     assert_same(found, boxes * image_scale(picture, size), scores, labels - 1)
-    pipeline.close()
 
 
 def image_scale(picture, size):
     return np.float32([picture.width / size, picture.height / size] * 2)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ('name', 'last'),
     [
@@ -186,7 +161,9 @@ def image_scale(picture, size):
         ('mobilenet_v3_small', lambda model: [model.classifier[-1]]),
     ],
 )
-def test_class_scores_are_the_softmax_of_the_logits(torch, untrained, export, picture, name, last):
+def test_class_scores_are_the_softmax_of_the_logits(
+    torch, untrained, export, picture, opened, outputs_of, name, last
+):
     size = 224
     wanted = Preprocess((size, size), **CLASSIFIER.preprocess)
 
@@ -200,19 +177,15 @@ def test_class_scores_are_the_softmax_of_the_logits(torch, untrained, export, pi
             layer.weight.mul_(10)
             layer.bias.mul_(10)
     path = export(model, (image,), ['images'], ['logits'])
-    pipeline = open_pipeline(path, decoder.CLASSIFIERS)
-    assert pipeline.decoder.name == 'classifier'
+    pipeline = opened(path, 'classifier', decoder.CLASSIFIERS)
     np.testing.assert_array_equal(pipeline.preprocess(picture)[0], image.numpy())
     found = pipeline.infer(picture)
-    logits = OnnxRuntimeRunner.open(path).infer({'images': image.numpy()})['logits']
-    own = torch.from_numpy(logits)[0].softmax(0)
+    own = outputs_of(path, pipeline, picture)['logits'][0].softmax(0)
     assert own.max() - own.min() > 0.02
     np.testing.assert_allclose(found.scores, own.numpy(), atol=1e-3)
     assert found.top(10).tolist() == own.argsort(descending=True).tolist()
-    pipeline.close()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ('name', 'last'),
     [
@@ -224,7 +197,9 @@ def test_class_scores_are_the_softmax_of_the_logits(torch, untrained, export, pi
         ('fcn_resnet50', lambda model: [model.classifier[-1]]),
     ],
 )
-def test_mask_is_argmax_of_scores(torch, untrained, export, picture, name, last):
+def test_mask_is_argmax_of_scores(
+    torch, untrained, export, picture, opened, outputs_of, name, last
+):
     size = 128
     wanted = Preprocess((size, size), **SEMANTIC.preprocess)
 
@@ -238,9 +213,8 @@ def test_mask_is_argmax_of_scores(torch, untrained, export, picture, name, last)
     path = export(
         *(model, (image,), ['images'], ['out']), lambda model, images: model(images)['out']
     )
-    pipeline = open_pipeline(path, decoder.SEGMENTERS)
-    assert (pipeline.decoder.name, pipeline.decoder.class_count) == ('semantic', CLASSES)
-    runner = OnnxRuntimeRunner.open(path)
+    pipeline = opened(path, 'semantic', decoder.SEGMENTERS)
+    assert pipeline.decoder.class_count == CLASSES
 
     # As large as the network: the best class of each of its pixels.
     rows, columns = (
@@ -248,11 +222,11 @@ def test_mask_is_argmax_of_scores(torch, untrained, export, picture, name, last)
     )
     small = picture.data.reshape(picture.height, picture.width, 3)[rows][:, columns]
     for frame in (Frame.from_pixels(small, 'rgb8'), picture):
-        scores = torch.from_numpy(
-            runner.infer({'images': pipeline.preprocess(frame)[0]})['out'].copy()
-        )
         scores = torch.nn.functional.interpolate(
-            scores, (frame.height, frame.width), mode='bilinear', align_corners=False
+            outputs_of(path, pipeline, frame)['out'],
+            (frame.height, frame.width),
+            mode='bilinear',
+            align_corners=False,
         )[0]
         best, second = scores.topk(2, dim=0).values
         sure = (best - second > 1e-4).numpy()
@@ -260,4 +234,3 @@ def test_mask_is_argmax_of_scores(torch, untrained, export, picture, name, last)
         assert len(np.unique(found)) > 1
         assert sure.mean() > 0.99
         assert (found == scores.argmax(0).numpy())[sure].all()
-    pipeline.close()

@@ -136,8 +136,6 @@ def contestants():
     }
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings('ignore')  # Those of the other packages, about themselves.
 @pytest.mark.parametrize('kind', KINDS)
 def test_identities_are_kept_as_well_as_by_the_package_trackers(kind):
     pytest.importorskip('trackers', reason='it is the reference: pip install trackers')
@@ -150,8 +148,6 @@ def test_identities_are_kept_as_well_as_by_the_package_trackers(kind):
             assert own[metric] >= theirs[metric] - 0.5
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings('ignore')
 @pytest.mark.parametrize('kind', CAMERAS)
 def test_identities_are_kept_better_than_by_the_package_trackers_when_the_camera_moves(kind):
     pytest.importorskip('trackers', reason='it is the reference: pip install trackers')

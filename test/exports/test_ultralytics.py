@@ -1,14 +1,10 @@
 """YOLOv8 to YOLO26 and RT-DETR as Ultralytics builds and exports them, without weights."""
 
 from types import SimpleNamespace
-import warnings
 
 import numpy as np
 import pytest
 
-from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
-from trt_ros.runtime.options import LabeledOptions
-from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import Thresholds
 
@@ -36,17 +32,15 @@ def shake(torch, settle, spread, model, pixels):
             spread(boxes[-1], run, 1.0, 1.0)
 
 
-def own_boxes(torch, outputs, preprocessed_hw, picture, is_end_to_end):
+def own_boxes(outputs, picture, is_end_to_end):
     from ultralytics.utils import nms, ops
 
-    found = nms.non_max_suppression(
-        torch.from_numpy(outputs), THRESHOLD, IOU, max_det=300, end2end=is_end_to_end
-    )[0]
-    boxes = ops.scale_boxes(preprocessed_hw, found[:, :4], (picture.height, picture.width))
+    found = nms.non_max_suppression(outputs, THRESHOLD, IOU, max_det=300, end2end=is_end_to_end)[0]
+    boxes = ops.scale_boxes((SIZE, SIZE), found[:, :4], (picture.height, picture.width))
     return boxes.numpy(), found[:, 4].numpy(), found[:, 5].numpy().astype(int)
 
 
-def own_boxes_of_rtdetr(torch, outputs, picture):
+def own_boxes_of_rtdetr(outputs, picture):
     from ultralytics.models.rtdetr.predict import RTDETRPredictor
 
     predictor = SimpleNamespace(
@@ -55,14 +49,11 @@ def own_boxes_of_rtdetr(torch, outputs, picture):
         model=SimpleNamespace(names={index: str(index) for index in range(80)}),
     )
     pixels = np.zeros((picture.height, picture.width, 3), np.uint8)
-    found = RTDETRPredictor.postprocess(predictor, torch.from_numpy(outputs), None, [pixels])[
-        0
-    ].boxes
+    found = RTDETRPredictor.postprocess(predictor, outputs, None, [pixels])[0].boxes
     limit = np.tile([picture.width, picture.height], 2)
     return (found.xyxy.numpy().clip(0, limit), found.conf.numpy(), found.cls.numpy().astype(int))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ('network', 'options', 'family'),
     [
@@ -80,27 +71,31 @@ def own_boxes_of_rtdetr(torch, outputs, picture):
     ],
 )
 def test_decoder_equals_postprocessing_of_exporter(
-    torch, ultralytics, settle, spread, picture, assert_same, network, options, family
+    torch,
+    ultralytics,
+    settle,
+    spread,
+    picture,
+    opened,
+    outputs_of,
+    assert_same,
+    network,
+    options,
+    family,
 ):
     torch.manual_seed(0)
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore')  # The exporter's, about itself.
-        build = ultralytics.RTDETR if 'rtdetr' in network else ultralytics.YOLO
-        model = build(f'{network}.yaml')
-        shake(torch, settle, spread, model.model, Preprocess((SIZE, SIZE))(picture)[0])
-        path = model.export(format='onnx', imgsz=SIZE, simplify=False, opset=17, **options)
-    pipeline = Pipeline.open(LabeledOptions(str(path), backend='onnxruntime'))
-    assert pipeline.decoder.name == family
+    build = ultralytics.RTDETR if 'rtdetr' in network else ultralytics.YOLO
+    model = build(f'{network}.yaml')
+    shake(torch, settle, spread, model.model, Preprocess((SIZE, SIZE))(picture)[0])
+    path = model.export(format='onnx', imgsz=SIZE, simplify=False, opset=17, **options)
+    pipeline = opened(path, family)
     assert len(pipeline.class_names) == 80
 
     found = pipeline.infer(picture, Thresholds(score=THRESHOLD, iou=IOU, max_detections=300))
 
-    runner = OnnxRuntimeRunner.open(path)
-    pixels, _ = pipeline.preprocess(picture)
-    outputs = runner.infer({'images': pixels})['output0']
+    outputs = outputs_of(path, pipeline, picture)['output0']
     if family == 'rtdetr':
-        own = own_boxes_of_rtdetr(torch, outputs, picture)
+        own = own_boxes_of_rtdetr(outputs, picture)
     else:
-        own = own_boxes(torch, outputs, pixels.shape[2:], picture, family == 'yolov10')
+        own = own_boxes(outputs, picture, family == 'yolov10')
     assert_same(found, *own)
-    pipeline.close()

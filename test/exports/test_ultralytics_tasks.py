@@ -6,7 +6,6 @@ network finds nothing that could be compared.
 """
 
 from types import SimpleNamespace
-import warnings
 
 import cv2
 import numpy as np
@@ -29,10 +28,8 @@ def open_export(ultralytics, picture):
     """Export a network by name; give its head, its outputs for `picture`, and the letterbox."""
 
     def export(name, families, family, options):
-        with warnings.catch_warnings():
-            warnings.simplefilter('ignore')  # The exporter's, about itself.
-            model = ultralytics.YOLO(f'{name}.yaml')
-            path = model.export(format='onnx', imgsz=SIZE, simplify=False, opset=17, **options)
+        model = ultralytics.YOLO(f'{name}.yaml')
+        path = model.export(format='onnx', imgsz=SIZE, simplify=False, opset=17, **options)
         runner = OnnxRuntimeRunner.open(path)
         names = class_names((), '', runner.metadata, None)
         network = NetworkDescription(
@@ -86,35 +83,48 @@ def own_rows(torch, output, letterbox, classes, *, is_finished, is_rotated=False
     return found
 
 
-TASKS = [({}, '11n'), ({'end2end': True}, '26n')]
 THRESHOLDS = Thresholds(score=THRESHOLD, iou=IOU, max_detections=300)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(('options', 'size'), TASKS)
-def test_masks_equal_ultralytics_except_at_edges(torch, open_export, assert_same, options, size):
-    from ultralytics.utils import ops
+@pytest.fixture(params=[({}, '11n'), ({'end2end': True}, '26n')], ids=['raw', 'finished'])
+def decode_invented(request, torch, open_export):
+    """Decode invented rows of a task: return what is found, Ultralytics' rows, the letterbox."""
+    options, size = request.param
 
-    head, outputs, letterbox, classes = open_export(
-        f'yolo{size}-seg', decoder.SEGMENTERS, 'yolov8_seg', options
-    )
-    prototypes = cv2.resize(np.random.default_rng(2).normal(0, 2, (4, 4, 32)), (48, 48))
-    outputs = {
-        'output0': invent(
+    def decode(task, families, extras, is_rotated=False, **more):
+        head, outputs, letterbox, classes = open_export(
+            f'yolo{size}-{task}', families, f'yolov8_{task}', options
+        )
+        is_finished = bool(options)
+        rows = invent(
             outputs['output0'].shape,
             classes,
-            lambda rng, count: rng.normal(0, 0.6, (count, 32)),
-            is_finished=bool(options),
-            is_upright=True,
-        ),
-        'output1': prototypes.transpose(2, 0, 1)[None].astype(np.float32),
-    }
-    own = own_rows(torch, outputs['output0'], letterbox, classes, is_finished=bool(options))
-    found = head(outputs, letterbox, THRESHOLDS)
+            extras,
+            is_finished=is_finished,
+            is_upright=not is_rotated,
+        )
+        own = own_rows(
+            torch, rows, letterbox, classes, is_finished=is_finished, is_rotated=is_rotated
+        )
+        return head({'output0': rows, **more}, letterbox, THRESHOLDS), own, letterbox
+
+    return decode
+
+
+def test_masks_equal_ultralytics_except_at_edges(torch, decode_invented, assert_same):
+    from ultralytics.utils import ops
+
+    prototypes = cv2.resize(np.random.default_rng(2).normal(0, 2, (4, 4, 32)), (48, 48))
+    prototypes = prototypes.transpose(2, 0, 1)[None].astype(np.float32)
+    found, own, letterbox = decode_invented(
+        'seg',
+        decoder.SEGMENTERS,
+        lambda rng, count: rng.normal(0, 0.6, (count, 32)),
+        output1=prototypes,
+    )
     assert_same(found.detections, own[:, :4].numpy(), own[:, 4].numpy(), own[:, 5].numpy())
-    width, height = letterbox.image_wh
     masks = ops.process_mask_native(
-        torch.from_numpy(outputs['output1'][0]), own[:, 6:], own[:, :4], (height, width)
+        torch.from_numpy(prototypes[0]), own[:, 6:], own[:, :4], letterbox.image_wh[::-1]
     ).numpy()
     different, union = 0, 0
     for mask, (x, y), theirs in zip(found.masks, found.origins_xy, masks.astype(bool)):
@@ -126,9 +136,7 @@ def test_masks_equal_ultralytics_except_at_edges(torch, open_export, assert_same
     assert different / union < 0.05
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(('options', 'size'), TASKS)
-def test_keypoints_equal_ultralytics(torch, open_export, assert_same, options, size):
+def test_keypoints_equal_ultralytics(decode_invented, assert_same):
     from ultralytics.utils import ops
 
     def keypoints(rng, count):
@@ -136,20 +144,7 @@ def test_keypoints_equal_ultralytics(torch, open_export, assert_same, options, s
             [rng.uniform(30, 160, (count, 17, 2)), rng.random((count, 17, 1))], axis=2
         ).reshape(count, 51)
 
-    head, outputs, letterbox, classes = open_export(
-        f'yolo{size}-pose', decoder.POSES, 'yolov8_pose', options
-    )
-    outputs = {
-        'output0': invent(
-            outputs['output0'].shape,
-            classes,
-            keypoints,
-            is_finished=bool(options),
-            is_upright=True,
-        )
-    }
-    own = own_rows(torch, outputs['output0'], letterbox, classes, is_finished=bool(options))
-    found = head(outputs, letterbox, THRESHOLDS)
+    found, own, letterbox = decode_invented('pose', decoder.POSES, keypoints)
     assert_same(found.detections, own[:, :4].numpy(), own[:, 4].numpy(), own[:, 5].numpy())
     points = own[:, 6:].reshape(len(own), 17, 3)
     at = ops.scale_coords((SIZE, SIZE), points[..., :2].clone(), letterbox.image_wh[::-1]).numpy()
@@ -158,25 +153,14 @@ def test_keypoints_equal_ultralytics(torch, open_export, assert_same, options, s
     np.testing.assert_allclose(found.keypoints[..., 2], points[..., 2].numpy(), atol=1e-3)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(('options', 'size'), TASKS)
-def test_rotated_boxes_equal_ultralytics(torch, open_export, options, size):
-    head, outputs, letterbox, classes = open_export(
-        f'yolo{size}-obb', decoder.ORIENTED, 'yolov8_obb', options
+def test_rotated_boxes_equal_ultralytics(decode_invented):
+    found, own, _ = decode_invented(
+        'obb',
+        decoder.ORIENTED,
+        lambda rng, count: rng.uniform(-0.7, 2.3, (count, 1)),
+        is_rotated=True,
     )
-    outputs = {
-        'output0': invent(
-            outputs['output0'].shape,
-            classes,
-            lambda rng, count: rng.uniform(-0.7, 2.3, (count, 1)),
-            is_finished=bool(options),
-            is_upright=False,
-        )
-    }
-    own = own_rows(
-        torch, outputs['output0'], letterbox, classes, is_finished=bool(options), is_rotated=True
-    ).numpy()
-    found = head(outputs, letterbox, THRESHOLDS)
+    own = own.numpy()
     assert len(found) == len(own) > 20
     assert found.labels.tolist() == own[:, 5].tolist()
     np.testing.assert_allclose(found.cxcywh, own[:, :4], atol=0.5)
@@ -184,7 +168,6 @@ def test_rotated_boxes_equal_ultralytics(torch, open_export, options, size):
     np.testing.assert_allclose(found.scores, own[:, 4], atol=1e-3)
 
 
-@pytest.mark.slow
 def test_class_scores_are_the_network_outputs(open_export):
     head, outputs, letterbox, _ = open_export('yolo11n-cls', decoder.CLASSIFIERS, 'yolov8_cls', {})
     assert head(outputs, letterbox, THRESHOLDS).scores.tolist() == outputs['output0'][0].tolist()
@@ -207,7 +190,6 @@ def postprocessed(torch, predictor, output, letterbox, classes=0):
     )[0]
 
 
-@pytest.mark.slow
 def test_semantic_mask_equals_ultralytics_except_at_edges(torch, open_export):
     from ultralytics.models.yolo.semantic import SemanticSegmentationPredictor
 
@@ -226,7 +208,6 @@ def test_semantic_mask_equals_ultralytics_except_at_edges(torch, open_export):
     assert (found != own).mean() < 0.03  # It takes the cell under a pixel's corner.
 
 
-@pytest.mark.slow
 def test_depth_equals_ultralytics_within_half_a_pixel(torch, open_export):
     from ultralytics.models.yolo.depth import DepthPredictor
 

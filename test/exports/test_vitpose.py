@@ -3,7 +3,6 @@
 from contextlib import closing
 from pathlib import Path
 import re
-import warnings
 
 import numpy as np
 import pytest
@@ -90,9 +89,7 @@ def test_the_documented_export_runs_on_regions(
     )
     model = transformers.VitPoseForPoseEstimation(config).eval()
 
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore')  # The exporter's, about itself.
-        exec(documented_export(), {'torch': torch, 'network': model})
+    exec(documented_export(), {'torch': torch, 'network': model})
     path = tmp_path / 'vitpose.onnx'
     pixels = np.asarray(picture.data).reshape(picture.height, picture.width, 3)
     wanted = processor(pixels, boxes=[BOXES], return_tensors='np')['pixel_values']

@@ -11,7 +11,6 @@ from trt_ros.runtime.pipeline import Pipeline
 COUNT = 512
 
 
-@pytest.mark.filterwarnings('ignore')  # Of torch's exporter.
 def test_keypoints_and_descriptors_are_those_of_xfeat(tmp_path):
     cv2, torch = map(pytest.importorskip, ('cv2', 'torch'))
     pytest.importorskip('kornia', reason='XFeat imports it: pip install kornia')

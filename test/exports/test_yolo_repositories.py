@@ -2,16 +2,12 @@
 
 from functools import partial
 import sys
-import warnings
 
 import numpy as np
 import pytest
 
 from trt_ros.decode.trial import pictures
 from trt_ros.families.yolo import YOLOV5, YOLOX
-from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
-from trt_ros.runtime.options import LabeledOptions
-from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import Thresholds
@@ -22,21 +18,12 @@ THRESHOLDS = (ASKED.score, ASKED.iou)
 
 
 def package(name, how):
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore')
-        return pytest.importorskip(name, reason=f'its exporter is under test: {how}')
+    return pytest.importorskip(name, reason=f'its exporter is under test: {how}')
 
 
 def shown(torch, family, picture):
     """What the network is shown of the picture."""
     return torch.from_numpy(Preprocess((SIZE, SIZE), **family.preprocess)(picture)[0])
-
-
-def outputs_of(torch, path, pipeline, picture):
-    """The only output of the exported network for the picture: (1, N, 5 + C)."""
-    pixels, _ = pipeline.preprocess(picture)
-    (output,) = OnnxRuntimeRunner.open(path).infer({'images': pixels}).values()
-    return torch.from_numpy(output.copy())
 
 
 @pytest.fixture
@@ -68,28 +55,28 @@ def yolov7(torch, settle, spread, picture):
     return build
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize('classes', [5, 1])
-def test_yolov7(torch, yolov7, export, picture, assert_same, classes):
+def test_yolov7(yolov7, export, picture, opened, outputs_of, assert_same, classes):
     """As its export.py does with --grid; of one class its score is the objectness alone."""
     from yolov7.utils import general
 
     model, image = yolov7(classes)
     model.model[-1].concat = True
     path = export(model, (image,), ['images'], ['output'])
-    pipeline = Pipeline.open(LabeledOptions(str(path), backend='onnxruntime'))
-    assert (pipeline.decoder.name, pipeline.decoder.class_count) == ('yolov5', classes)
+    pipeline = opened(path, 'yolov5')
+    assert pipeline.decoder.class_count == classes
     found = pipeline.infer(picture, ASKED)
-    own = general.non_max_suppression(outputs_of(torch, path, pipeline, picture), *THRESHOLDS)[0]
+    (outputs,) = outputs_of(path, pipeline, picture).values()
+    own = general.non_max_suppression(outputs, *THRESHOLDS)[0]
     boxes = general.scale_coords((SIZE, SIZE), own[:, :4], (picture.height, picture.width))
     assert_same(
         found, boxes.numpy(), own[:, 4].numpy(), own[:, 5].numpy().astype(int), classes=classes
     )
-    pipeline.close()
 
 
-@pytest.mark.slow
-def test_yolov7_with_the_nms_of_tensorrt(torch, yolov7, export, picture, assert_same, tmp_path):
+def test_yolov7_with_the_nms_of_tensorrt(
+    torch, yolov7, export, picture, opened, outputs_of, assert_same, tmp_path
+):
     """As with --end2end --grid; cut off, as ONNX Runtime has no such operator."""
     from torchvision.ops import batched_nms
     from yolov7.models.experimental import End2End
@@ -104,20 +91,18 @@ def test_yolov7_with_the_nms_of_tensorrt(torch, yolov7, export, picture, assert_
     )
     cut = tmp_path / 'cut.onnx'
     write_cut(path, cut)
-    pipeline = Pipeline.open(LabeledOptions(str(cut), backend='onnxruntime'))
-    assert pipeline.decoder.name == 'efficient_nms'
+    pipeline = opened(cut, 'efficient_nms')
     found = pipeline.infer(picture, ASKED)
 
     model.model[-1].concat, model.model[-1].end2end = True, False
     path = export(model, (image,), ['images'], ['output'])
-    rows = outputs_of(torch, path, pipeline, picture)[0]
+    rows = outputs_of(path, pipeline, picture)['output'][0]
     scores = rows[:, 5:] * rows[:, 4:5]
     boxes = general.xywh2xyxy(rows[:, :4])
     row, label = torch.nonzero(scores > ASKED.score, as_tuple=True)
     best = batched_nms(boxes[row], scores[row, label], label, ASKED.iou)[:100]
     own = general.scale_coords((SIZE, SIZE), boxes[row[best]], (picture.height, picture.width))
     assert_same(found, own.numpy(), scores[row, label][best].numpy(), label[best].numpy())
-    pipeline.close()
 
 
 EXPERIMENT = f"""
@@ -131,8 +116,9 @@ class Exp(Base):
 """
 
 
-@pytest.mark.slow
-def test_yolox(torch, settle, spread, picture, assert_same, tmp_path, monkeypatch):
+def test_yolox(
+    torch, settle, spread, picture, opened, outputs_of, assert_same, tmp_path, monkeypatch
+):
     exp = package('yolox.exp', 'pip install --no-deps --no-build-isolation yolox')
     from yolox.tools import export_onnx
     from yolox.utils import postprocess
@@ -161,17 +147,15 @@ def test_yolox(torch, settle, spread, picture, assert_same, tmp_path, monkeypatc
     )
     flags = '-f', experiment, '-c', weights, '--output-name', path, '--no-onnxsim'
     monkeypatch.setattr(sys, 'argv', ['export_onnx', *map(str, flags)])
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore')  # The exporter's, about itself.
-        export_onnx.main()
+    export_onnx.main()
 
-    pipeline = Pipeline.open(LabeledOptions(str(path), backend='onnxruntime'))
-    assert (pipeline.decoder.name, pipeline.decoder.class_count) == ('yolox', 5)
+    pipeline = opened(path, 'yolox')
+    assert pipeline.decoder.class_count == 5
     found = pipeline.infer(picture, ASKED)
-    outputs = model.head.decode_outputs(outputs_of(torch, path, pipeline, picture), torch.float32)
+    (raw,) = outputs_of(path, pipeline, picture).values()
+    outputs = model.head.decode_outputs(raw, torch.float32)
     own = postprocess(outputs, 5, *THRESHOLDS)[0].numpy()
     # As its demo does.
     boxes = own[:, :4] / min(SIZE / picture.height, SIZE / picture.width)
     boxes = boxes.clip(0, np.tile([picture.width, picture.height], 2))
     assert_same(found, boxes, own[:, 4] * own[:, 5], own[:, 6].astype(int))
-    pipeline.close()

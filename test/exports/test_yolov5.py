@@ -1,14 +1,11 @@
 """YOLOv5 as its repository exports it, whole, as raw grids and with masks, without weights."""
 
 from pathlib import Path
-import warnings
 
 import pytest
 
 from trt_ros.families.registry import SEGMENTERS
 from trt_ros.families.yolo import YOLOV5
-from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
-from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import Thresholds
 
@@ -19,9 +16,7 @@ ASKED = Thresholds(score=0.3, iou=0.5, max_detections=300)
 @pytest.fixture
 def yolov5(torch, ultralytics):
     """Its packaging needs no more than what it imports: pip install --no-deps yolov5."""
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore')
-        return pytest.importorskip('yolov5.export', reason='pip install --no-deps yolov5')
+    return pytest.importorskip('yolov5.export', reason='pip install --no-deps yolov5')
 
 
 @pytest.fixture
@@ -49,11 +44,9 @@ def export_own(yolov5, tmp_path):
 
     def export(model, image, is_dynamic=False):
         model.model[-1].dynamic, model.model[-1].export = is_dynamic, True
-        with warnings.catch_warnings():
-            warnings.simplefilter('ignore')  # The exporter's, about itself.
-            return yolov5.export_onnx(
-                model, image, tmp_path / 'model.pt', 17, is_dynamic, simplify=False
-            )[0]
+        return yolov5.export_onnx(
+            model, image, tmp_path / 'model.pt', 17, is_dynamic, simplify=False
+        )[0]
 
     return export
 
@@ -74,28 +67,19 @@ def assert_boxes(torch, picture, assert_same):
     return check
 
 
-def rows_of(torch, path, pipeline, picture):
-    """Return the first output of the exported network for the picture."""
-    pixels, _ = pipeline.preprocess(picture)
-    outputs = OnnxRuntimeRunner.open(path).infer({'images': pixels})
-    return torch.from_numpy(next(iter(outputs.values())).copy())
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ('name', 'is_dynamic'), [('yolov5n', False), ('yolov5n', True), ('hub/yolov5n6', False)]
 )
-def test_boxes(torch, build, export_own, picture, assert_boxes, name, is_dynamic):
+def test_boxes(build, export_own, picture, opened, outputs_of, assert_boxes, name, is_dynamic):
     path = export_own(*build(name), is_dynamic)
     size = (SIZE, SIZE) if is_dynamic else ()
-    with Pipeline.open(path, backend='onnxruntime', input_size=size) as pipeline:
-        assert (pipeline.decoder.name, len(pipeline.class_names)) == ('yolov5', 80)
-        found = pipeline.infer(picture, ASKED)
-        assert_boxes(found, rows_of(torch, path, pipeline, picture))
+    pipeline = opened(path, 'yolov5', input_size=size)
+    assert len(pipeline.class_names) == 80
+    (rows,) = outputs_of(path, pipeline, picture).values()
+    assert_boxes(pipeline.infer(picture, ASKED), rows)
 
 
-@pytest.mark.slow
-def test_raw_grids(torch, build, picture, assert_boxes, export):
+def test_raw_grids(torch, build, picture, opened, assert_boxes, export):
     model, image = build('yolov5n')
 
     class Raw(torch.nn.Module):
@@ -103,17 +87,14 @@ def test_raw_grids(torch, build, picture, assert_boxes, export):
             return tuple(model(x)[1])
 
     path = export(Raw(), (image,), ['images'], ['p3', 'p4', 'p5'])
-    options = {'decoder': 'yolov5_raw', 'labels': ('coco',)}
-    with Pipeline.open(path, backend='onnxruntime', **options) as pipeline:
-        found = pipeline.infer(picture, ASKED)
+    pipeline = opened(path, 'yolov5_raw', decoder='yolov5_raw', labels=('coco',))
+    found = pipeline.infer(picture, ASKED)
     with torch.no_grad():
         assert_boxes(found, model(image)[0])
 
 
-@pytest.mark.slow
-def test_boxes_with_masks(torch, build, export_own, picture, assert_boxes):
+def test_boxes_with_masks(build, export_own, picture, opened, outputs_of, assert_boxes):
     path = export_own(*build('segment/yolov5n-seg', 'SegmentationModel'))
-    with Pipeline.open(path, families=SEGMENTERS, backend='onnxruntime') as pipeline:
-        assert pipeline.decoder.name == 'yolov5_seg'
-        found = pipeline.infer(picture, ASKED)
-        assert_boxes(found.detections, rows_of(torch, path, pipeline, picture), nm=32)
+    pipeline = opened(path, 'yolov5_seg', SEGMENTERS)
+    rows = outputs_of(path, pipeline, picture)['output0']
+    assert_boxes(pipeline.infer(picture, ASKED).detections, rows, nm=32)
