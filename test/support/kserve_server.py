@@ -59,20 +59,12 @@ def _typed(datatype, field, values):
     return change
 
 
-def _rename(reply) -> None:
-    reply.outputs[0].name = 'other'
-
-
-def _type_bytes(reply) -> None:
-    reply.outputs[0].datatype = 'BYTES'
-
-
 #: Replies that no model has, by the value of --reply.
 REPLIES = {
     'one byte less': _short,
     'no outputs': lambda reply: reply.ClearField('outputs'),
-    'another name': _rename,
-    'another type': _type_bytes,
+    'another name': lambda reply: setattr(reply.outputs[0], 'name', 'other'),
+    'another type': lambda reply: setattr(reply.outputs[0], 'datatype', 'BYTES'),
     'a negative shape': _set_shape(-1),
     'a shape of two negative sizes': _twice_negative,
     'the smallest shape': _set_shape(-(2**63), -(2**63)),

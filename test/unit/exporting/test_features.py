@@ -103,23 +103,17 @@ def test_other_networks_and_sizes_are_refused(tmp_path, logits, hw):
         add_features(onnx.load(path), hw, COUNT)
 
 
-#: As LightGlue: places and attention between the keypoints of two images, then their assignment.
+#: In place of LightGlue: the nearest descriptors of two images.
 GLUE = """
-    turned0 = MatMul (keypoints0, rates) waves0 = Sin (turned0) weak0 = Mul (waves0, little)
-    turned1 = MatMul (keypoints1, rates) waves1 = Sin (turned1) weak1 = Mul (waves1, little)
-    x0 = Add (descriptors0, weak0) x1 = Add (descriptors1, weak1)
-    back0 = Transpose <perm = [0, 2, 1]> (x0) back1 = Transpose <perm = [0, 2, 1]> (x1)
-    own0 = MatMul (x0, back0) heed0 = Softmax <axis = 2> (own0) said0 = MatMul (heed0, x0)
-    own1 = MatMul (x1, back1) heed1 = Softmax <axis = 2> (own1) said1 = MatMul (heed1, x1)
-    part0 = Mul (said0, little) y0 = Add (x0, part0) part1 = Mul (said1, little)
-    y1 = Add (x1, part1) last1 = Transpose <perm = [0, 2, 1]> (y1) product = MatMul (y0, last1)
-    table = Mul (product, sharp) over1 = Softmax <axis = 2> (table)
-    over0 = Softmax <axis = 1> (table) likely = Mul (over0, over1)
-    match_scores = ReduceMax <axes = [2], keepdims = 0> (likely)
-    nearest = ArgMax <axis = 2, keepdims = 0> (likely)
-    back = ArgMax <axis = 1, keepdims = 0> (likely)
-    returned = GatherElements <axis = 1> (back, nearest) is_mutual = Equal (returned, order)
-    is_sure = Greater (match_scores, little) is_match = And (is_mutual, is_sure)
+    turned = Transpose <perm = [0, 2, 1]> (descriptors1)
+    cosines = MatMul (descriptors0, turned)
+    nearest = ArgMax <axis = 2, keepdims = 0> (cosines)
+    back = ArgMax <axis = 1, keepdims = 0> (cosines)
+    returned = GatherElements <axis = 1> (back, nearest)
+    is_mutual = Equal (returned, order)
+    best = ReduceMax <axes = [2], keepdims = 0> (cosines)
+    is_near = Greater (best, least)
+    is_match = And (is_mutual, is_near)
     matches = Where (is_match, nearest, none)
 """
 
@@ -135,18 +129,14 @@ models:
   glue:
     parameters: {model_path: glue.onnx}
     inputs:
-    - {name: keypoints0, shape: [1, 20, 2]}
     - {name: descriptors0, shape: [1, 20, 16]}
-    - {name: keypoints1, shape: [1, 20, 2]}
     - {name: descriptors1, shape: [1, 20, 16]}
-    outputs:
-    - {name: matches, shape: [1, 20], dtype: int64}
-    - {name: match_scores, shape: [1, 20]}
+    outputs: [{name: matches, shape: [1, 20], dtype: int64}]
 pipeline:
   inputs: {features: [image]}
-  outputs: {features: [keypoints, scores], glue: [matches, match_scores]}
-  data_flow: {features/keypoints: [glue/keypoints0], features/descriptors: [glue/descriptors0]}
-  feedback_flow: {features/keypoints: [glue/keypoints1], features/descriptors: [glue/descriptors1]}
+  outputs: {features: [keypoints, scores], glue: [matches]}
+  data_flow: {features/descriptors: [glue/descriptors0]}
+  feedback_flow: {features/descriptors: [glue/descriptors1]}
 """
 
 
@@ -155,15 +145,15 @@ def test_a_network_like_lightglue_matches_with_the_last_image(tmp_path):
         add_features(onnx.load(save(tmp_path / 'raw.onnx')[0]), HW, COUNT),
         tmp_path / 'features.onnx',
     )
-    shapes = {'keypoints': (1, COUNT, 2), 'descriptors': (1, COUNT, SIZE)}
     save_network(
         tmp_path / 'glue.onnx',
         GLUE,
-        {f'{name}{side}': shape for side in '01' for name, shape in shapes.items()},
-        {'matches': [onnx.TensorProto.INT64, (1, COUNT)], 'match_scores': (1, COUNT)},
+        dict.fromkeys(('descriptors0', 'descriptors1'), (1, COUNT, SIZE)),
+        {'matches': [onnx.TensorProto.INT64, (1, COUNT)]},
         constants={
-            **{'rates': np.full((2, SIZE), 0.01, np.float32), 'little': np.float32([0.1])},
-            **{'sharp': np.float32([30]), 'order': np.arange(COUNT)[None], 'none': np.array([-1])},
+            'least': np.float32([0.9]),
+            'order': np.arange(COUNT)[None],
+            'none': np.array([-1]),
         },
     )
     (tmp_path / 'bundle.yaml').write_text(BUNDLE)
