@@ -96,40 +96,6 @@ def test_the_annotated_file_has_the_box_drawn_and_the_original_is_untouched(
     assert drawn[64, 64].tolist() == [0, 0, 255]  # and in its middle.
 
 
-@pytest.fixture
-def oriented_detector(tmp_path):
-    """Write a YOLO-OBB network that finds one ship at 30 degrees in whatever it is shown."""
-    from support.save_network import save_text
-
-    head = np.zeros((1, 6, 84), np.float32)  # cx, cy, w, h, score, angle; 64, 16 and 4 cells.
-    head[0, :, 0] = 32, 32, 40, 10, 0.9, np.pi / 6
-    return save_text(
-        tmp_path / 'obb.onnx',
-        '(float[1, 3, 64, 64] images) => (float[1, 6, 84] output0) '
-        '{ mean = ReduceMean<keepdims = 0>(images) zero = Sub(mean, mean) '
-        'output0 = Add(head, zero) }',
-        constants={'head': head},
-        metadata={'task': 'obb', 'names': "{0: 'ship'}"},
-    )
-
-
-def test_rotated_boxes_are_drawn_and_written_with_their_angle(
-    infer, oriented_detector, picture, tmp_path
-):
-    code, (entry,), _ = infer(picture('black.png', (0, 0, 0)), model=oriented_detector)
-    assert code == 0
-    (found,) = entry['detections']
-    assert (found['label'], found['cxcywh'], found['theta']) == ('ship', [64, 64, 80, 20], 0.5236)
-    # Around it: half of 80 cos 30 + 20 sin 30 to the sides, of 80 sin 30 + 20 cos 30 up and down.
-    assert found['xyxy'] == pytest.approx([24.36, 35.34, 103.64, 92.66], abs=0.02)
-    drawn = cv2.imread(str(tmp_path / 'out/black.png'))
-    along, across = np.array([40 * np.cos(0.5236), 40 * np.sin(0.5236)]), np.array([-5.0, 8.66])
-    column, row = np.rint(64 + along + across).astype(int)  # A corner of the rotated box
-    assert drawn[row - 1 : row + 2, column - 1 : column + 2].any()
-    column, row = 24, 92  # A corner of the upright one
-    assert not drawn[row - 1 : row + 2, column - 1 : column + 2].any()
-
-
 def test_json_prints_to_stdout_and_other_results_go_to_a_folder_unless_told_where(
     color_detector, picture, tmp_path, capsys, monkeypatch
 ):

@@ -134,6 +134,20 @@ def test_poses_have_their_keypoints(infer, pose, tmp_path):
     assert picture(tmp_path)[80, 80].any()  # Black before.
 
 
+def test_rotated_boxes_are_drawn_and_written_with_their_angle(infer, network, tmp_path):
+    model = network(metadata={'task': 'obb', 'names': "{0: 'ship'}"}, output0=rows(np.pi / 6))
+    (entry,), _ = infer(model)
+    (found,) = entry['detections']
+    assert (found['label'], found['cxcywh'], found['theta']) == ('ship', [64, 64, 80, 40], 0.5236)
+    # Around it: half of 80 cos 30 + 40 sin 30 to the sides, of 80 sin 30 + 40 cos 30 up and down.
+    assert found['xyxy'] == pytest.approx([19.36, 26.68, 108.64, 101.32], abs=0.02)
+    drawn = picture(tmp_path)
+    along, across = 40 * np.array([np.cos(0.5236), np.sin(0.5236)]), np.array([10, -17.32])
+    column, row = np.rint(64 + along + across).astype(int)  # A corner of the rotated box
+    assert drawn[row - 1 : row + 2, column - 1 : column + 2].any()
+    assert not drawn[25:28, 107:110].any()  # A corner of the upright one
+
+
 def test_instances_have_their_masks(infer, instances, tmp_path):
     mask_utils = pytest.importorskip('pycocotools.mask')
     (entry,), _ = infer(instances)

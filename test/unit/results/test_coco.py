@@ -10,7 +10,6 @@ from trt_ros.results.boxes import Detections, OrientedBoxes
 from trt_ros.results.classes import Classification
 from trt_ros.results.labels import CocoIds, built_in_names, category_ids
 from trt_ros.results.masks import ClassMask, Instances, LazyMasks, run_lengths
-from trt_ros.results.poses import Poses
 
 # Of pycocotools 2.0.11 with NumPy 2.
 pytestmark = pytest.mark.filterwarnings('ignore:__array__ implementation:DeprecationWarning')
@@ -59,18 +58,6 @@ def test_boxes_are_left_top_width_and_height():
     ]
 
 
-def test_detections_are_evaluated_by_pycocotools(coco):
-    from pycocotools.cocoeval import COCOeval
-
-    found = coco(entries_of(TWO))
-    assert [found.anns[number]['area'] for number in (1, 2)] == [192.0, 3072.0]
-    evaluation = COCOeval(found, coco(entries_of(TWO)), 'bbox')
-    evaluation.evaluate()
-    evaluation.accumulate()
-    evaluation.summarize()
-    assert evaluation.stats[0] == pytest.approx(1)
-
-
 def test_classes_that_are_no_category_are_left_out():
     assert entries_of(boxes((0, 0, 8, 8, 0.9, 7))) == []
 
@@ -109,14 +96,6 @@ def test_instances_have_their_masks(coco):
     want[4:16, 8:24] = True
     np.testing.assert_array_equal(found.annToMask(found.anns[1]), want)
     np.testing.assert_array_equal(found.annToMask(found.anns[2]), masks[1])
-
-
-def test_poses_have_their_keypoints(coco):
-    keypoints = np.zeros((2, 17, 3), np.float32)
-    keypoints[0, 0] = 12.5, 6.25, 0.75
-    found = coco(entries_of(Poses(TWO, keypoints)))
-    assert found.anns[1]['keypoints'][:6] == [12.5, 6.25, 0.75, 0.0, 0.0, 0.0]
-    assert len(found.anns[2]['keypoints']) == 51
 
 
 def test_rotated_boxes_are_polygons(coco):

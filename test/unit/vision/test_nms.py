@@ -1,10 +1,7 @@
 import cv2
-from hypothesis import given
-from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from support.properties import repeatable
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import choose_boxes, iou, non_max_suppression
 from trt_ros.vision.thresholds import Thresholds
@@ -68,20 +65,6 @@ def test_each_class_is_what_opencv_finds(count, iou_threshold):
             xywh.tolist(), (scores[members] + 1).tolist(), 0.0, iou_threshold
         )
         assert [i for i in ours if labels[i] == label] == members[np.ravel(theirs)].tolist()
-
-
-@repeatable
-@given(seed=st.integers(0, 10_000), count=st.integers(0, 300), threshold=st.floats(0, 1))
-def test_selected_boxes_do_not_overlap_and_suppressed_boxes_do(seed, count, threshold):
-    xyxy, scores, labels = crowd(count, seed=seed)
-    chosen = suppress(xyxy, scores, labels, iou_threshold=threshold, max_detections=count)
-    overlaps = iou(xyxy[:, None], xyxy) > threshold
-    same = labels[:, None] == labels
-    better = scores[:, None] > scores
-    suppresses = overlaps & same & better
-    assert not suppresses[np.ix_(chosen, chosen)].any()
-    gone = np.setdiff1d(np.arange(count), chosen)
-    assert suppresses[np.ix_(chosen, gone)].any(axis=0).all()
 
 
 def test_iou_by_hand():
