@@ -156,6 +156,7 @@ def test_equal_outputs_agree(compare):
 def test_non_finite_values_never_agree(compare, ours, reference, here, there):
     code, said = compare(ours, reference)
     assert code == 1 and said.endswith('differs: y, layers\n')
+    assert 'first layer that differs: ' in said
     assert f'y differs: {here} values are NaN or Inf here, {there} in ONNX Runtime' in said
     assert ('--precision bf16' in said) == (there == 0)
 

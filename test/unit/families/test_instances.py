@@ -1,8 +1,8 @@
-import cv2
 import numpy as np
 import pytest
 
 from support.descriptions import head as open_as
+from trt_ros.vision.grid import bilinear, taps
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
@@ -46,7 +46,7 @@ def test_mask_is_limited_to_its_box_and_to_values_above_half():
 
 
 @pytest.mark.parametrize('resize', ['stretch', 'letterbox'])
-def test_masks_are_the_probabilities_that_opencv_resizes(resize):
+def test_masks_are_the_interpolated_probabilities_in_their_boxes(resize):
     rng = np.random.default_rng(0)
     letterbox = Letterbox.fit((150, 100), (96, 96), resize)
     prototypes = rng.normal(size=(8, 24, 24)).astype(np.float32)
@@ -60,22 +60,14 @@ def test_masks_are_the_probabilities_that_opencv_resizes(resize):
         letterbox,
     )
     assert len(found) == 3
-    logits = np.tensordot(coefficients, prototypes, 1)
-    top = int(letterbox.pad_xy[1]) // 4
-    inner = 1 / (1 + np.exp(-logits[:, top : 24 - top]))
-    assert letterbox.pad_xy[1] % 4 == 0
-    for mask, origin, box, plane in zip(
-        found.masks, found.origins_xy, found.detections.xyxy, inner
-    ):
-        whole = cv2.resize(plane, (150, 100), interpolation=cv2.INTER_LINEAR) > 0.5
-        x, y = np.arange(150) + 0.5, np.arange(100) + 0.5
-        inside = ((x >= box[0]) & (x < box[2])) & ((y >= box[1]) & (y < box[3]))[:, None]
-        expected = np.zeros_like(whole)
-        expected[origin[1] : origin[1] + mask.shape[0], origin[0] : origin[0] + mask.shape[1]] = (
-            mask
-        )
-        assert 0 < mask.sum() < mask.size
-        assert np.array_equal(expected, whole & inside)
+    rows, cols = taps(letterbox, (24, 24))
+    x, y = np.arange(150) + 0.5, (np.arange(100) + 0.5)[:, None]
+    for index, plane in enumerate(1 / (1 + np.exp(-np.tensordot(coefficients, prototypes, 1)))):
+        x1, y1, x2, y2 = found.detections.xyxy[index]
+        is_inside = (x >= x1) & (x < x2) & (y >= y1) & (y < y2)
+        mask = found.take(np.array([index])).paint(np.ones(1, np.uint8))
+        assert 0 < mask.sum() < is_inside.sum()
+        assert np.array_equal(mask, (bilinear(plane, rows, cols) > 0.5) & is_inside)
 
 
 def test_the_better_of_overlapping_masks_is_on_top():

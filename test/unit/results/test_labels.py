@@ -12,19 +12,10 @@ ULTRALYTICS = {'names': "{0: 'person', 1: 'traffic light', 2: 'd\\'or'}"}
 
 @pytest.fixture
 def labels_file(tmp_path):
-    def write(text, encoding='utf-8') -> str:
-        path = tmp_path / 'labels.txt'
+    def write(text, encoding='utf-8', name='labels.txt') -> str:
+        path = tmp_path / name
         path.write_bytes(text.encode(encoding))
         return str(path)
-
-    return write
-
-
-@pytest.fixture
-def named_file(tmp_path):
-    def write(name, text) -> str:
-        (tmp_path / name).write_text(text)
-        return str(tmp_path / name)
 
     return write
 
@@ -167,8 +158,8 @@ def test_names_that_begin_with_other_numbers_stay(labels_file, lines):
         ('names.JSON', '["a", "b c", "3"]'),
     ],
 )
-def test_a_file_may_be_yaml_or_json(named_file, name, text):
-    assert class_names([], named_file(name, text), {}, 3) == ('a', 'b c', '3')
+def test_a_file_may_be_yaml_or_json(labels_file, name, text):
+    assert class_names([], labels_file(text, name=name), {}, 3) == ('a', 'b c', '3')
 
 
 @pytest.mark.slow
@@ -187,15 +178,15 @@ def test_a_file_may_be_yaml_or_json(named_file, name, text):
         '&a [*a]',
     ],
 )
-def test_yaml_without_names_is_refused(named_file, text):
+def test_yaml_without_names_is_refused(labels_file, text):
     with pytest.raises(ParameterError, match=r'data\.yaml.* contains no list of class names'):
-        class_names([], named_file('data.yaml', text), {}, 3)
+        class_names([], labels_file(text, name='data.yaml'), {}, 3)
 
 
-def test_yaml_without_pyyaml_says_how_to_install_it(named_file, monkeypatch):
+def test_yaml_without_pyyaml_says_how_to_install_it(labels_file, monkeypatch):
     monkeypatch.setitem(sys.modules, 'yaml', None)
     with pytest.raises(ParameterError, match=r'data\.yaml. needs PyYAML') as error:
-        class_names([], named_file('data.yaml', '[a]'), {}, 1)
+        class_names([], labels_file('[a]', name='data.yaml'), {}, 1)
     assert 'python3-yaml' in error.value.remedy
 
 

@@ -224,18 +224,6 @@ def test_each_detection_is_trusted_by_the_high_score_of_its_class():
     assert trust == pytest.approx([0.5, 0.75, 1, 0])
 
 
-def test_vectors_that_say_nothing_change_no_result(make):
-    rng, with_none, with_zeros = np.random.default_rng(3), make(), make()
-    for step in meeting(10):
-        plain = with_none.update(step.found, step.stamp_ns)
-        zeros = rng.choice([0.0, np.nan], (len(step.found), 8))
-        other = with_zeros.update(step.found, step.stamp_ns, vectors=zeros)
-        assert plain.indices.tolist() == other.indices.tolist()
-        assert plain.ids.tolist() == other.ids.tolist()
-        assert plain.lost.ids.tolist() == other.lost.ids.tolist()
-        assert plain.lost.xyxy.tolist() == other.lost.xyxy.tolist()
-
-
 def test_the_minimum_similarity_is_an_option(make):
     for minimum, expected in ((0.5, [1]), (0.7, []), (0.6, [1])):  # The cosine is 0.64.
         options = TrackOptions(min_similarity=minimum)

@@ -158,43 +158,6 @@ def test_a_network_without_nms_finds_no_more_boxes_than_it_has():
         assert len(found) == 4 if not agnostic else 0 < len(found) <= 4
 
 
-def columns(classes=4, extras=0, count=200, seed=1):
-    """A head of YOLOv8 (1, 4 + classes + extras, count) of overlapping boxes."""
-    rng = np.random.default_rng(seed)
-    head = np.zeros((1, 4 + classes + extras, count), np.float32)
-    head[0, :2] = rng.uniform(20, 80, (2, count))
-    head[0, 2:4] = rng.uniform(10, 40, (2, count))
-    head[0, 4 : 4 + classes] = rng.uniform(0, 1, (classes, count)) ** 3
-    head[0, 4 + classes :] = rng.uniform(-1, 1, (extras, count))
-    return head
-
-
-@pytest.mark.parametrize(
-    'family, outputs',
-    [
-        ('yolov8', columns()),
-        (
-            'yolov10',
-            np.concatenate([crowd()[0], *(x[:, None] for x in crowd()[1:])], axis=1)[None],
-        ),
-        ('yolov8_obb', columns(extras=1)),
-    ],
-    ids=['nms', 'no nms', 'rotated'],
-)
-def test_decoders_choose_as_from_their_own_results(family, outputs):
-    head = open_as(family, {'head': outputs}, hw=(100, 100))
-    every = head({'head': outputs}, WHOLE, Thresholds(0.1, 0.45, 10000))
-    some = limits(['person', 'dog'], ['dog:0.5'], score=0.3, max_detections=9)
-    found = head({'head': outputs}, WHOLE, some)
-    keep = every.scores >= np.where(every.labels == 2, 0.5, 0.3)
-    best = np.flatnonzero(keep & np.isin(every.labels, [0, 2]))
-    assert len(best) >= 9
-    assert found.scores.tolist() == every.scores[best][:9].tolist()
-    assert found.labels.tolist() == every.labels[best][:9].tolist()
-    refused = head({'head': outputs}, WHOLE, limits(['person'], ['person:1']))
-    assert len(refused) == 0
-
-
 def test_rotated_boxes_suppress_those_of_other_classes():
     head = np.zeros((1, 7, 3), np.float32)
     head[0, :4] = np.array([[50, 50, 40, 10], [50, 51, 40, 10], [50, 50, 40, 10]]).T

@@ -6,7 +6,6 @@ import pytest
 
 from support.frames import noise_frame
 from trt_ros.vision.frame import ENCODINGS, Frame, to_color
-from trt_ros.vision.letterbox import RESIZES, Letterbox, Preprocess
 from trt_ros.vision.resample import Scaled, resample
 
 SIZES = [  # From width × height to width × height.
@@ -84,27 +83,9 @@ def test_every_encoding_is_resized_like_its_colors(encoding):
         )
 
 
-@pytest.mark.parametrize('resize', RESIZES)
-@pytest.mark.parametrize('image_wh', [(641, 359), (123, 457), (33, 21)])
-def test_a_whole_input_is_within_one_step_of_opencv(image_wh, resize):
-    assert_like_opencv(image_wh, Preprocess((97, 161), resize), cv2.INTER_LINEAR)
-
-
 @pytest.mark.parametrize('encoding', ['rgb8', 'mono8', 'nv12', 'bayer_rggb8'])
 def test_a_part_of_the_output_is_that_part_of_the_whole(encoding):
     frame = noise_frame(encoding, 90, 70, padding=0)
     part = resized(frame, (60, 80), crop_xy=(7, 11), crop_wh=(40, 50))
     assert part.shape == (50, 40, 3)
     assert np.array_equal(part, resized(frame, (60, 80))[11:61, 7:47])
-
-
-def assert_like_opencv(image_wh, preprocess, interpolation) -> None:
-    pixels = random_pixels(*image_wh)
-    tensor, letterbox = preprocess(Frame.from_pixels(pixels, 'bgr8'))
-    assert letterbox == Letterbox.fit(image_wh, (97, 161), preprocess.resize)
-    (left, top), (width, height) = map(int, letterbox.pad_xy), letterbox.inner_wh
-    want = np.full((97, 161, 3), 114, np.uint8)
-    want[max(top, 0) : top + height, max(left, 0) : left + width] = cv2.resize(
-        pixels, (width, height), interpolation=interpolation
-    )[max(-top, 0) :, max(-left, 0) :][:97, :161]
-    assert np.abs(tensor[0] * 255 - want[..., ::-1].transpose(2, 0, 1)).max() < 1
