@@ -1,5 +1,7 @@
 """One detector, one network, three cameras."""
 
+from contextlib import contextmanager
+
 from demo.scene import held_out
 from diagnostic_msgs.msg import DiagnosticArray
 import numpy as np
@@ -113,16 +115,25 @@ class Rig:
         numbers = sorted(int(path.name) for path in self.folder.iterdir() if path.name.isdigit())
         return [int((self.folder / str(number)).read_text()) for number in numbers]
 
-    def hold(self):
-        """Let no run end; bring one of the front camera's images into one. Return its stamp."""
-        (self.folder / 'go').unlink()
-        runs = len(self.runs())
-        stamp = self.publish(FRONT)
-        self.node.peer.wait_until(lambda: len(self.runs()) > runs, 'a run')
-        return stamp
+    @contextmanager
+    def during_a_run(self, *sizes):
+        """
+        Hold a run of the front camera's image while others are published.
 
-    def release(self):
+        :yields: a dictionary for the stamps by topic that must have results, from runs of `sizes`.
+        """
+        received, runs = int(self.diagnostics()['frames received']), len(self.runs())
+        before, stamps = self.last_stamp, {}
+        (self.folder / 'go').unlink()
+        held = self.publish(FRONT)
+        self.node.peer.wait_until(lambda: len(self.runs()) > runs, 'a run')
+        yield stamps
+        self.wait_for_received(received + self.last_stamp - before)
         (self.folder / 'go').touch()
+        for topic, stamp in stamps.items():
+            self.result(topic, stamp)
+        assert held in self.stamps(FRONT)
+        assert self.runs()[runs:] == list(sizes)
 
 
 @pytest.fixture(scope='module')
@@ -169,80 +180,31 @@ def test_network_is_logged_once(rig):
 
 def test_waiting_images_run_in_one_batch(rig):
     assert 'batch size: up to 3 images per run' in rig.node.log
-    before, runs = int(rig.diagnostics()['frames received']), len(rig.runs())
-    first = rig.hold()
-    stamps = {topic: [rig.publish(topic) for _ in range(3)] for topic in TOPICS}
-    rig.wait_for_received(before + 10)
-    rig.release()
-    for topic in TOPICS:  # The newest wins.
-        rig.result(topic, stamps[topic][-1])
-        assert not set(stamps[topic][:-1]) & set(rig.stamps(topic))
-    assert first in rig.stamps(FRONT)
-    assert rig.runs()[runs:] == [1, 3]
+    with rig.during_a_run(1, 3) as newest:
+        older = {topic: {rig.publish(topic) for _ in range(2)} for topic in TOPICS}
+        newest.update({topic: rig.publish(topic) for topic in TOPICS})
+    for topic in TOPICS:
+        assert not older[topic] & set(rig.stamps(topic))
 
 
 def test_network_of_batch_one_runs_cameras_singly(one_by_one):
-    rig = one_by_one
-    assert 'batch size 1: the network accepts one image per run' in rig.node.log
-    before, runs = int(rig.diagnostics()['frames received']), len(rig.runs())
-    rig.hold()
-    # The front camera is the fastest, and has had its turn.
-    stamps = {
-        topic: [rig.publish(topic) for _ in range(count)][-1]
-        for topic, count in ((FRONT, 5), (REAR, 1), (LEFT, 2))
-    }
-    rig.wait_for_received(before + 9)
-    rig.release()
-    for topic, stamp in stamps.items():
-        rig.result(topic, stamp)
-    assert rig.runs()[runs:] == [1, 1, 1, 1]
-
-
-def test_every_image_of_every_camera_is_accounted_for(rig):
-    for topic in TOPICS:
-        rig.detect(topic)
-    diagnostics = rig.diagnostics()
-
-    def count(key):
-        return int(diagnostics[key])
-
-    for key in ('frames received', 'frames published', 'frames dropped'):
-        assert count(key) == sum(count(f'{topic}: {key}') for topic in TOPICS)
-    for prefix in ('', *(f'{topic}: ' for topic in TOPICS)):
-        assert (
-            count(f'{prefix}frames received')
-            == (count(f'{prefix}frames published') + count(f'{prefix}frames dropped'))
-            > 0
-        )
+    assert 'batch size 1: the network accepts one image per run' in one_by_one.node.log
+    with one_by_one.during_a_run(1, 1, 1, 1) as stamps:
+        # The front camera is the fastest, and has had its turn.
+        for topic, count in ((FRONT, 5), (REAR, 1), (LEFT, 2)):
+            stamps[topic] = [one_by_one.publish(topic) for _ in range(count)][-1]
 
 
 def test_bad_image_does_not_affect_its_batch(rig):
-    before, runs = int(rig.diagnostics()['frames received']), len(rig.runs())
-    rig.hold()
-    bad = rig.publish(LEFT, data=b'\0' * 100)
-    good = {topic: rig.publish(topic) for topic in (FRONT, REAR)}
-    rig.wait_for_received(before + 4)
-    rig.release()
-    for topic, stamp in good.items():
-        rig.result(topic, stamp)
-    assert rig.runs()[runs:] == [1, 2]
+    with rig.during_a_run(1, 2) as good:
+        bad = rig.publish(LEFT, data=b'\0' * 100)
+        good.update({topic: rig.publish(topic) for topic in (FRONT, REAR)})
     diagnostics = rig.diagnostics()
     assert diagnostics[f'{LEFT}: dropped: short data'] == diagnostics['dropped: short data'] == '1'
     assert not any(f'{topic}: dropped: short data' in diagnostics for topic in (FRONT, REAR))
     assert 'A frame of /cameras_left/image was dropped (short data).' in rig.node.log
     assert len(rig.detect(LEFT).detections) == 2
     assert bad not in rig.stamps(LEFT)
-
-
-def test_images_that_come_one_after_another_wait_batch_wait_ms_and_run_together(rig):
-    assert rig.node.set(batch_wait_ms=1000.0) == ''
-    runs = len(rig.runs())
-    for _ in range(5):
-        stamps = {topic: rig.publish(topic) for topic in TOPICS}
-        for topic, stamp in stamps.items():
-            rig.result(topic, stamp)
-    assert rig.runs()[runs:] == [3] * 5
-    assert rig.node.set(batch_wait_ms=0.0) == ''
 
 
 def test_lazy_node_runs_only_cameras_with_subscribers(rig):
@@ -271,20 +233,10 @@ def test_a_camera_without_images_is_named(one_by_one):
 
 
 def test_batch_smaller_than_number_of_cameras(fake_detector, tmp_path):
-    rig = Rig(
-        start_cameras(
-            fake_detector, 'two_of_three', f'runs:{tmp_path}', autostart=True, max_batch_size=2
-        ),
-        tmp_path,
-    )
-    before, runs = int(rig.diagnostics()['frames received']), len(rig.runs())
-    rig.hold()
-    stamps = {topic: rig.publish(topic) for topic in TOPICS}
-    rig.wait_for_received(before + 4)
-    rig.release()
-    for topic, stamp in stamps.items():
-        rig.result(topic, stamp)
-    assert rig.runs()[runs:] == [1, 2, 1]
+    given = {'autostart': True, 'max_batch_size': 2}
+    rig = Rig(start_cameras(fake_detector, 'two_of_three', f'runs:{tmp_path}', **given), tmp_path)
+    with rig.during_a_run(1, 2, 1) as stamps:
+        stamps.update({topic: rig.publish(topic) for topic in TOPICS})
 
 
 def test_two_cameras_run_in_a_real_batch(start_active, peer, tmp_path, backend):

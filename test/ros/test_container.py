@@ -106,12 +106,6 @@ def test_a_remap_rule_beats_the_name_in_the_request_and_a_node_keeps_its_own(con
     assert container.load('components:NoOptions').full_node_name == '/no_options'
 
 
-@pytest.mark.parametrize('package', ['python_pkg', 'indexed_pkg'])
-def test_an_entry_point_or_the_ament_index_names_a_plugin(container, package):
-    loaded = container.load(f'{package}::Options', package)
-    assert (loaded.success, loaded.full_node_name, loaded.error_message) == (True, '/options', '')
-
-
 NOT_FOUND = 'Could not find requested resource in ament index'
 NO_CLASS = 'Failed to find class with the requested plugin name.'
 LIBRARY, THROWN = 'Failed to load library: ', 'Component constructor threw an exception: '

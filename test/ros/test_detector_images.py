@@ -6,11 +6,11 @@ import sys
 import cv2
 import numpy as np
 import pytest
-from rclpy.qos import DurabilityPolicy, QoSProfile
+from rclpy.qos import QoSProfile
 from sensor_msgs.msg import CompressedImage
 from vision_msgs.msg import LabelInfo
 
-from support.ros_messages import as_image, classes_of, picture, values_of
+from support.ros_messages import as_image, picture, values_of
 from support.ros_nodes import Lane
 from support.waiting import DEADLINE_SECONDS
 from trt_ros.nodes.detector import DetectorParameters
@@ -21,13 +21,6 @@ from trt_ros.ros.parameters import to_parameter
 @pytest.fixture(scope='module')
 def lane(fake_detector):
     return Lane(fake_detector('detector', autostart=True))
-
-
-def test_an_image_without_objects_gives_an_empty_array_with_its_header(lane):
-    found = lane.detect(as_image(picture(rgb=(0, 0, 0)), 'rgb8'))
-    assert found.detections == []
-    assert found.header.frame_id == 'front_camera'
-    assert found.header.stamp.nanosec == 7
 
 
 def test_boxes_are_floats_in_source_pixels_best_first_under_the_images_header(lane):
@@ -158,13 +151,6 @@ def test_mutable_numbers_take_their_bounds_and_refuse_values_beyond(lane):
     assert 'Traceback' not in lane.node.log[begun:]
 
 
-def test_label_info_reaches_late_subscriber(lane):
-    late = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
-    info = lane.node.peer.inbox(LabelInfo, '/detector/label_info', late).wait_for()
-    assert classes_of(info) == [(0, 'red'), (1, 'green'), (2, 'blue'), (3, 'white')]
-    assert info.threshold == 0.25
-
-
 @pytest.fixture(scope='module')
 def compressed_lane(fake_detector):
     node = fake_detector(
@@ -214,19 +200,6 @@ def test_scores_outside_0_to_1_drop_their_frame_and_no_other(start_lane):
         'a score of 315, outside 0 to 1.'
     )
     assert len(lane.detect(as_image(picture(), 'rgb8')).detections) == 2
-
-
-def test_deactivated_detector_receives_nothing_until_reactivated(start_lane):
-    lane = start_lane('paused')
-    assert lane.node.change('deactivate')
-    lane.node.peer.wait_until(
-        lambda: not lane.images.get_subscription_count(), 'the detector to unsubscribe'
-    )
-    ignored = lane.publish(as_image(picture(), 'rgb8'))
-    assert lane.node.change('activate')
-    lane.node.peer.wait_until(lane.images.get_subscription_count, 'a subscription')
-    assert len(lane.detect(as_image(picture(), 'rgb8')).detections) == 2
-    assert ignored not in {found.header.stamp.sec for found in lane.detections.messages}
 
 
 def test_of_the_command_line_integers_stand_for_numbers_and_unknown_names_are_warned_of(

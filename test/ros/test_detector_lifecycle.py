@@ -179,14 +179,6 @@ def test_sigterm_during_slow_configure_shuts_down_cleanly(fake_detector, tmp_pat
     assert 'on_configure was cancelled' in node.log
 
 
-def test_autostart_ends_active(fake_detector):
-    node = fake_detector('autostarted', autostart=True)
-    node.wait_for_log('Started: active.')
-    assert node.state == 'active'
-    node.stop()  # While active: frames, publishers and threads go in order.
-    assert 'Traceback' not in node.log
-
-
 def test_unconfigured_node_logs_what_it_waits_for(fake_detector):
     node = fake_detector('waits', '-r', '__ns:=/front')
     node.wait_for_log(

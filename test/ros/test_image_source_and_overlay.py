@@ -337,16 +337,3 @@ def test_boxes_in_space_are_drawn_by_the_calibration(start_node):
         peer.wait_until(
             lambda cause=cause, wrong=wrong: sent(**wrong) and cause in node.log, cause
         )
-
-
-def test_images_without_detections_are_dropped_and_counted(overlay):
-    diagnostics = overlay.node.peer.inbox(DiagnosticArray, '/diagnostics')
-    for stamp in range(10, 20):
-        overlay.images.publish(as_image(gray(0), 'rgb8', stamp=stamp))
-
-    diagnostics.wait_for(
-        lambda array: (
-            array.status[0].name == 'overlay: image'
-            and int(values_of(array).get('dropped: no partner', 0)) >= 8
-        )
-    )

@@ -343,40 +343,6 @@ def test_the_tensor_node_publishes_a_row_per_object(start, peer, models):
     assert cascade.result(boxes, 2).detections == []
 
 
-@pytest.mark.nightly
-def test_the_tracker_finds_an_object_again_by_its_row(start, start_node, peer, models):
-    pytest.importorskip('isaac_ros_tensor_list_interfaces.msg')
-    cascade = start('tensor', 'colors', models['color'], decoder='embedding', **PIXELS)
-    tracker = start_node(
-        'color_tracker',
-        'trt_ros.nodes.tracker',
-        *own_topics('colors', 'detections', 'tensors'),
-        use_appearance=True,
-        track_buffer=5.0,
-    )
-    tracker.wait_for_log('Started: active.')
-    tracks = peer.inbox(Detection2DArray, '/color_tracker/tracks')
-
-    stamps = itertools.count(1)
-
-    def comes():  # The first rows may be published before DDS has connected both nodes.
-        cascade.send(next(stamps))
-        return tracks.messages
-
-    peer.wait_until(comes, 'tracks')
-
-    def ids(*centers):
-        stamp = next(stamps)
-        cascade.send(stamp, *(detection(x, y, 8, 8) for x, y in centers))
-        return [each.id for each in cascade.result(tracks, stamp).detections]
-
-    assert ids((10, 8), (50, 8)) == []
-    assert ids((10, 8), (50, 8)) == ['1', '2']
-    assert ids((30, 32)) == []  # Green.
-    assert ids((50, 32), (10, 32)) == ['2', '1']
-    tracker.stop()
-
-
 @pytest.fixture
 def run_bundle(start_active, peer, backend):
     def run(path, kind, *topics):

@@ -101,36 +101,3 @@ def test_messages_without_partner_are_counted(start_tracker):
     tracker.wait_for_value('detections: dropped: no partner', '1')
     tracker.track(12, {100: RED})
     tracker.wait_for_value('detections: dropped: no partner', '11')
-
-
-def test_each_message_is_published_or_counted_as_dropped(start_tracker):
-    tracker = Tracker(start_tracker('counted'))
-    tracker.track(1, {100: RED})
-    tracker.detections.publish(detections_at(1, 100))
-    tracker.node.wait_for_log('Messages of /counted/detections are dropped: duplicate stamp. Rem')
-    tracker.detections.publish(detections_at(3, 100))
-    tracker.send_vectors(4, vectors=[RED])
-    tracker.send_vectors(5, vectors=[RED])
-    tracker.wait_for_value('detections: frames received', '3')
-    tracker.wait_for_value('tensors: frames received', '3')
-    assert tracker.node.change('deactivate')
-    tracker.wait_for_value('detections: dropped: node stopped', '1')
-    tracker.wait_for_value('detections: frames dropped', '2')
-    tracker.wait_for_value('tensors: dropped: node stopped', '2')
-
-
-def test_a_topic_without_vectors_is_named(start_tracker):
-    node = start_tracker('without_vectors')
-    node.wait_for_log('Started: active.')
-    detections = node.peer.publisher(Detection2DArray, '/without_vectors/detections')
-    box = node.peer.inbox(DiagnosticArray, '/diagnostics')
-
-    def is_named(array):
-        detections.publish(detections_at(1, 100))
-        status = array.status[0]
-        return (
-            status.name == 'without_vectors: detections'
-            and 'on /without_vectors/tensors: no publisher' in status.message
-        )
-
-    box.wait_for(is_named, 'the silent topic')

@@ -7,11 +7,10 @@ pytest.importorskip('isaac_ros_tensor_list_interfaces')
 
 from isaac_ros_tensor_list_interfaces.msg import TensorList
 from sensor_msgs.msg import CameraInfo, Image
-from std_srvs.srv import Trigger
 from vision_msgs.msg import Classification, Detection2DArray
 
 from support.backends import ON_CPU
-from support.ros_messages import GREEN, RED, as_image, at, half_and_half, pixels_of, tensor_list
+from support.ros_messages import RED, as_image, at, half_and_half, pixels_of, tensor_list
 from support.save_network import save_network, save_texts
 
 PIXELS = {'mean': [0.0], 'std': [1.0]}
@@ -30,10 +29,6 @@ NETWORKS = {
     '{ scores = Relu(x) }',
     'color_segmenter': '(float[1, 3, 32, 32] x) => (float[1, 3, 32, 32] scores) '
     '{ scores = Relu(x) }',
-    # This image and twice the previous one.
-    'recurrent_segmenter': '(float[1, 3, 32, 32] x, float[1, 3, 32, 32] h) => '
-    '(float[1, 3, 32, 32] scores, float[1, 3, 32, 32] hn) '
-    '{ twice = Add(h, h) scores = Add(x, twice) hn = Relu(x) }',
     'classifier_with_prior': '(float[1, 3, 32, 32] x, float[1, 3] prior) => '
     '(float[1, 3] scores) { pooled = GlobalAveragePool(x) means = Flatten(pooled) '
     'scores = Add(means, prior) }',
@@ -152,29 +147,6 @@ def test_a_network_of_colors_refuses_depth_images_and_names_the_remedy(start, pu
     images.publish(as_image(np.zeros((48, 64), np.uint16), '16UC1', stamp=1))
     node.wait_for_log('A frame of /blind_camera/depth was dropped (depth image).')
     node.wait_for_log('Remedy: Use the color or mono topic of the camera')
-
-
-def test_a_segmenter_keeps_the_state_of_its_network(start, peer, publisher):
-    start(
-        'segmenter',
-        'recurrent',
-        'recurrent_segmenter',
-        inputs=['x=image:recurrent_camera/image', 'h=state:hn'],
-        outputs=['scores'],
-        **PIXELS,
-    )
-    images = publisher(Image, '/recurrent_camera/image')
-    masks, overlays = peer.inboxes('recurrent', mask=Image, overlay=Image)
-
-    def best(stamp, color):
-        images.publish(as_image(half_and_half(color, color), 'rgb8', stamp=stamp))
-        (label,) = np.unique(pixels_of(masks.wait_for(at(stamp))))
-        assert overlays.wait_for(at(stamp)).width == 64
-        return label
-
-    assert [best(1, RED), best(2, GREEN), best(3, GREEN)] == [0, 0, 1]
-    assert peer.call(Trigger, '/recurrent/reset').success
-    assert best(4, RED) == 0
 
 
 def test_a_classifier_takes_an_image_and_a_tensor(start, peer, publisher):

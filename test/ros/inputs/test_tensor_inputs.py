@@ -16,7 +16,6 @@ from std_msgs.msg import Float32MultiArray, Float64MultiArray, Int64MultiArray
 from std_srvs.srv import Trigger
 
 from support.backends import ON_CPU
-from support.bundles import two_sums
 from support.ros_messages import (
     BLACK,
     GREEN,
@@ -64,23 +63,6 @@ def test_a_recurrent_network_keeps_its_state(start, peer, publisher, models):
     steps.publish(tensor_list(6, x=inputs[0]))
     peer.wait_until(lambda: len(results.messages) == 15, 'the result after activation')
     assert read_tensors(results.messages[-1]) == {'energy': pytest.approx(float(first), abs=1e-4)}
-
-
-def test_a_bundle_of_two_networks_keeps_its_states(start, peer, publisher, models, tmp_path):
-    models['sums'] = str(two_sums(tmp_path))
-    node = start('tensor', 'sums', 'sums', inputs=['ai1=tensor:numbers'])
-    for line in ('sums/bundle.yaml: A, B', 'input ai2: state, output ao2 of the previous run'):
-        assert line.replace('sums/', '') in node.log
-    numbers = publisher(TensorList, '/numbers')
-    results = peer.inbox(TensorList, '/sums/tensors')
-    number = 0
-    for _ in range(2):
-        for expected in (1, 4, 12, 33, 88):
-            number += 1
-            numbers.publish(tensor_list(number, ai1=np.ones(1)))
-            found = read_tensors(results.wait_for(at(number)))
-            assert found == {'bo1': pytest.approx([expected])}
-        assert peer.call(Trigger, '/sums/reset').success
 
 
 def test_a_policy_samples_its_newest_inputs(start, peer, publisher, picture_of):
