@@ -1,12 +1,11 @@
 import math
 
-import cv2
 import numpy as np
 import pytest
 
 from support.descriptions import head as open_as
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.nms import probabilistic_iou, to_image
+from trt_ros.vision.nms import probabilistic_iou
 from trt_ros.vision.thresholds import Thresholds
 
 WHOLE = Letterbox.fit((200, 200), (200, 200), 'stretch')
@@ -79,24 +78,6 @@ def test_a_suppressed_box_suppresses_no_other():
         Thresholds(score=0.25, iou=float(likeness[0, 2] + likeness[0, 1]) / 2, max_detections=9),
     )
     assert found.scores.tolist() == pytest.approx([0.9, 0.7])
-
-
-@pytest.mark.parametrize('scale_xy', [(0.5, 0.5), (0.5, 0.25), (2.0, 0.3)])
-@pytest.mark.parametrize('theta', [0.0, math.pi / 2, 0.4, -0.7, 2.0])
-def test_stretched_box_keeps_side_and_area(scale_xy, theta):
-    letterbox = Letterbox(scale_xy, (3.0, 5.0), (400, 400), (200, 200))
-    box = np.array([[100, 80, 30, 12, theta]], np.float32)
-    cx, cy, w, h, turned = to_image(box, letterbox)[0].tolist()
-    corners = cv2.boxPoints(((100, 80), (30, 12), math.degrees(theta)))
-    stretched = (corners - letterbox.pad_xy) / scale_xy
-    assert cv2.contourArea(stretched.astype(np.float32)) == pytest.approx(w * h, rel=1e-4)
-    assert [cx, cy] == pytest.approx(stretched.mean(axis=0).tolist(), rel=1e-4)
-    side = np.array([w * math.cos(turned), w * math.sin(turned)])
-    sides = [stretched[i] - stretched[i - 1] for i in range(4)]
-    assert min(np.abs(side - other).max() for other in sides) < 1e-2
-    if scale_xy[0] == scale_xy[1] or theta in (0.0, math.pi / 2):
-        points = cv2.boxPoints(((cx, cy), (w, h), math.degrees(turned)))
-        assert np.abs(points[:, None] - stretched).max(axis=2).min(axis=1).max() < 1e-2
 
 
 def test_boxes_beyond_the_image_are_kept_only_if_they_intersect_it():

@@ -492,19 +492,3 @@ def test_the_docs_list_the_families_that_the_gpu_decodes_and_the_others_with_a_r
     on_gpu, on_cpu = (set(re.findall(r'`(\w+)`', part)) for part in section.split('The other fam'))
     assert on_gpu == decoded
     assert on_cpu == {*DETECTORS} - decoded - {'tensor'}
-
-
-def test_the_docs_have_every_family_in_the_tables_of_exports_and_of_preprocessing():
-    tables = re.findall(r'(^\| `decoder` .*\n(?:\|.*\n)+)', MODELS, re.MULTILINE)
-    detectors, others, preprocessing = tables[0], tables[2], tables[4]  # Between: exports.
-    detecting = [family.name for family in decoder.DETECTORS]
-    elsewhere = [name for name in DETECTORS if name not in (*detecting, 'tensor')]
-    elsewhere += [family.name for family in decoder.ENHANCERS]
-    for table, families in (
-        (detectors, detecting),
-        (others, elsewhere),
-        (preprocessing, [*detecting, *elsewhere]),
-    ):
-        first_column = ' '.join(re.findall(r'^\| (`.*?) \|', table, re.MULTILINE))
-        named = re.findall(r'`(\w+)`', first_column.replace('`decoder`', ''))
-        assert sorted(named) == sorted(families)

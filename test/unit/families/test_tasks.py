@@ -9,7 +9,6 @@ from trt_ros.decode.choice import open_head
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.families import mismatches
 from trt_ros.families import registry as decoder
-from trt_ros.vision.letterbox import Preprocess
 
 ALL = [each for task, families in TASKS.items() for each in families if task != 'tensor']
 SEG = 'output0 (1, 116, 8400); output1 (1, 32, 160, 160)'
@@ -93,13 +92,3 @@ def test_a_wrong_decoder_name_reports_the_expected_outputs_and_a_remedy(network,
 def test_the_name_of_another_task_lists_the_variants_of_this_one(network):
     with pytest.raises(ParameterError, match='or set `decoder` to yolov8_pose or '):
         decoder.choose_family(decoder.POSES, 'yolov8', network('output0 (1, 56, 8400)'))
-
-
-def test_each_family_has_valid_preprocessing():
-    fields = {family.name: Preprocess((64, 64), **family.preprocess) for family in ALL}
-    assert fields['yolov8_seg'].resize == 'letterbox'
-    assert (fields['semantic'].resize, fields['semantic'].mean[0]) == ('stretch', 0.485)
-    yolov8, yolox = fields['yolov8'], fields['yolox']
-    assert (yolov8.resize, yolov8.channel_order, yolov8.scale) == ('letterbox', 'rgb', 1 / 255)
-    assert (yolox.resize, yolox.channel_order, yolox.scale) == ('letterbox_topleft', 'bgr', 1.0)
-    assert len(fields) == len(ALL)

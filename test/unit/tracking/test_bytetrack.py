@@ -58,18 +58,6 @@ def test_identities_last_through_a_crossing(make, rate_hz, dropped, jitter):
     assert seen[0] != seen[1]
 
 
-@pytest.mark.parametrize('rate_hz', [10, 60])
-def test_an_identity_lasts_behind_an_obstacle(make, rate_hz):
-    times = np.arange(0, 4, 1 / rate_hz)
-    tracker, seen = make(), set()
-    for seconds in times:
-        left = 100 + 150 * seconds
-        is_hidden = 1.5 < seconds < 2.3
-        found = detections() if is_hidden else detections((left, 200, left + 60, 330))
-        seen.update(ids_of(tracker, found, 1 + seconds))
-    assert seen == {1}
-
-
 def test_a_weak_detection_continues_a_track_and_starts_none(make):
     tracker = make()
     for number in range(5):
