@@ -233,6 +233,8 @@ def test_integers_are_rounded_to_even_and_clipped(dtype):
         ({'pad_value': 256}, 'pad_value is 256'),
         ({'pad_value': -1}, 'pad_value is -1'),
         ({'mean': (0.0, 0.0)}, 'mean has 2 values'),
+        ({'channels': 1, 'mean': (0.0, 0.0, 0.0)}, 'mean has 3 values, .* takes 1 channel'),
+        ({'channels': 2}, 'channels is 2'),
         ({'std': (1.0, 1.0, 1.0, 1.0)}, 'std has 4 values'),
         ({'std': (1.0, 0.0, 1.0)}, 'std contains 0'),
         ({'input_hw': (0, 640)}, 'expected at least 1'),

@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 import pytest
 
-from trt_ros.errors import BadFrameError, ParameterError
+from trt_ros.errors import BadFrameError
 from trt_ros.runtime.gpu.preprocess import Geometry, preprocess_args
 from trt_ros.vision.frame import ENCODINGS, Frame
 from trt_ros.vision.letterbox import RESIZES, Preprocess
@@ -116,12 +116,3 @@ def test_rejects_a_depth_image_where_colors_are_expected():
     for channels in (3, 4):
         with pytest.raises(BadFrameError, match='32FC1 is of depth images'):
             Preprocess((48, 64), channels=channels)(depth)
-
-
-def test_rejects_means_of_other_channels():
-    with pytest.raises(
-        ParameterError, match='mean has 3 values, but the network takes 1 channels'
-    ):
-        Preprocess((48, 64), mean=(1.0, 2.0, 3.0), channels=1)
-    with pytest.raises(ParameterError, match='channels is 2'):
-        Preprocess((48, 64), channels=2)
