@@ -55,37 +55,12 @@ def test_images_that_reach_max_detections_are_counted(lane):
     assert reached() == before + 1
 
 
-ENCODED = {
-    'rgb8': picture(),
-    'bgra8': np.dstack([picture()[..., ::-1], picture()[..., :1]]),
-    'mono16': picture().max(axis=2).astype(np.uint16) << 8 | 0x11,
-}
-
-
-@pytest.mark.parametrize('padding', [0, 12], ids=['', 'padded'])
-@pytest.mark.parametrize('encoding', ENCODED)
-def test_images_of_several_encodings_show_the_box_and_its_color(lane, encoding, padding):
-    pixels = ENCODED[encoding]
-    image = as_image(pixels, encoding, step=pixels[0].nbytes + padding)
-    color = 'white' if encoding == 'mono16' else 'red'
-    assert lane.boxes(lane.detect(image))[0] == (color, 0.9, [32, 16, 96, 64])
-
-
-BAD_FRAMES = {
-    'short data': lambda image: setattr(image, 'data', b'\0' * 100),
-    'unknown encoding': lambda image: setattr(image, 'encoding', 'no_such_encoding'),
-}
-
-
-@pytest.mark.parametrize('cause', BAD_FRAMES)
-def test_bad_frame_is_dropped_counted_and_logged(lane, cause):
+def test_bad_frame_is_dropped_counted_and_logged_once(lane):
     for count in ('1', '2'):
-        bad = as_image(picture(), 'rgb8')
-        BAD_FRAMES[cause](bad)
-        bad_stamp = lane.publish(bad)
-        level, message = lane.status(f'dropped: {cause}', count)
+        bad_stamp = lane.publish(as_image(picture(), 'no_such_encoding'))
+        level, message = lane.status('dropped: unknown encoding', count)
         assert (level, message.partition(': ')[0]) == (b'\x01', 'frames dropped')
-    assert lane.node.log.count(f'A frame of /image was dropped ({cause}).') == 1
+    assert lane.node.log.count('A frame of /image was dropped (unknown encoding).') == 1
     assert len(lane.detect(as_image(picture(), 'rgb8')).detections) == 2
     assert bad_stamp not in {found.header.stamp.sec for found in lane.detections.messages}
 

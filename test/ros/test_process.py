@@ -104,6 +104,11 @@ def test_ctrl_c_during_the_imports_ends_with_a_line(environment, tmp_path, execu
         ),
         ('detector', ['--ros-args', '-p', 'labels:=[a, 1]'], 'Sequence should be of same type'),
         ('detector', ['--ros-args', '--nosuch'], '--nosuch'),
+        (
+            'detector',
+            ['model_path:=x', '--ros-args', '-r', '__node:=eye'],
+            'Unknown arguments: model_path:=x.',
+        ),
         ('component_container', ['--ros-args', '-r', '__node:=a b'], "rule: '-r __node:=a b'"),
         ('detector', ['--ros-args', '-r', '__ns:=/a//b'], "remap rule: '-r __ns:=/a//b'"),
         *(
@@ -118,12 +123,6 @@ def test_invalid_arguments_exit_with_message(run, executable, arguments, message
     assert re.search(message.format(executable), errors), errors
     assert re.search(f'^{executable}: ', errors, re.MULTILINE)
     assert 'Traceback' not in errors
-
-
-def test_a_parameter_without_ros_args_is_no_remap_rule(run):
-    code, errors = run('detector', 'model_path:=x', '--ros-args', '-r', '__node:=eye')
-    assert code == 2
-    assert 'Unknown arguments: model_path:=x.' in errors
 
 
 @pytest.mark.parametrize('flag', ['--help', pytest.param('-h', marks=pytest.mark.nightly)])

@@ -12,7 +12,9 @@ from rclpy.qos import (
 from sensor_msgs.msg import CameraInfo, Image, PointCloud2
 from vision_msgs.msg import LabelInfo
 
-from support.ros_messages import GREEN, RED, as_image, half_and_half, pixels_of
+from support.ros_messages import BLACK, GREEN, RED, as_image, half_and_half, pixels_of
+
+PIXELS = {'mean': [0.0] * 3, 'std': [1.0] * 3}
 
 
 def test_equal_depth_in_a_hundred_frames_is_a_warning(start, peer, models):
@@ -31,13 +33,13 @@ def test_equal_depth_in_a_hundred_frames_is_a_warning(start, peer, models):
     problem = 'equal depth of all pixels in the last 100 frames'
     assert array.status[0].message.startswith(f'impossible results: {problem}; check decoder')
     assert KeyValue(key='impossible results', value=problem) in array.status[0].values
-    ask(half_and_half((255, 0, 0), (0, 0, 0)), depths)
+    ask(half_and_half(RED, BLACK), depths)
 
 
 def test_depth_comes_with_the_calibration_of_its_camera(start, peer, models):
-    node, ask = start('depth', 'near', models['depth'], mean=[0.0, 0.0, 0.0], std=[1.0, 1.0, 1.0])
+    node, ask = start('depth', 'near', models['depth'], **PIXELS)
     depths = peer.inbox(Image, '/near/depth')
-    picture = half_and_half((255, 0, 0), (0, 0, 0))
+    picture = half_and_half(RED, BLACK)
     depth = pixels_of(ask(picture, depths))
     assert (depth[:, :20] == 1).all()
     assert (depth[:, 44:] == 0).all()
@@ -67,16 +69,9 @@ def test_depth_comes_with_the_calibration_of_its_camera(start, peer, models):
 
 
 def test_depth_becomes_points_of_the_pixels_and_stamp_of_the_image(start, peer, models):
-    node, ask = start(
-        'depth',
-        'cloud',
-        models['depth'],
-        mean=[0.0, 0.0, 0.0],
-        std=[1.0, 1.0, 1.0],
-        depth_kind='metric',
-    )
+    node, ask = start('depth', 'cloud', models['depth'], **PIXELS, depth_kind='metric')
     depths, clouds = peer.inboxes('cloud', depth=Image, points=PointCloud2)
-    picture = half_and_half((255, 0, 0), (0, 0, 0))
+    picture = half_and_half(RED, BLACK)
     ask(picture, depths)
     node.wait_for_log('No calibration was received on camera_info')
     infos = peer.connected(CameraInfo, '/cloud_camera/camera_info')
@@ -108,8 +103,7 @@ def test_masks_labels_and_points_are_what_the_segmentation_layer_of_nav2_takes(
     As in the README of kiwicampus/semantic_segmentation_layer. Its source reads the points of the
     cloud one by one with the pixels of the mask, row by row, and expects no padding of rows.
     """
-    remap, common = ('-r', 'image:=/nav/image'), {'mean': [0.0] * 3, 'std': [1.0] * 3}
-    common['qos_reliability'] = 'auto'
+    remap, common = ('-r', 'image:=/nav/image'), {**PIXELS, 'qos_reliability': 'auto'}
     given = {'labels': ['r', 'g', 'b'], 'confidence': True, **common}
     start_active('nav_mask', 'segmenter', models['semantic'], *remap, **given)
     start_active('nav_depth', 'depth', models['depth'], *remap, depth_kind='metric', **common)
@@ -168,7 +162,7 @@ def test_of_several_cameras_each_depth_comes_with_its_own_calibration(start_acti
         infos = peer.publisher(CameraInfo, f'{folder}/camera_info')
         depths = peer.inbox(Image, f'/nears/{topic}/depth')
         published = peer.inbox(CameraInfo, f'/nears/{topic}/camera_info')
-        image = as_image(half_and_half((255, 0, 0), (0, 0, 0)), 'rgb8')
+        image = as_image(half_and_half(RED, BLACK), 'rgb8')
         info = CameraInfo(width=64, height=48, k=np.full(9, focus))
 
         def asked(images=images, infos=infos, image=image, info=info, published=published):

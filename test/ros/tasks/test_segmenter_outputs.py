@@ -6,7 +6,7 @@ import pytest
 from sensor_msgs.msg import Image
 from vision_msgs.msg import LabelInfo
 
-from support.ros_messages import LATCHED, as_image
+from support.ros_messages import LATCHED, as_image, pixels_of
 from support.save_network import save_network
 
 SIZE = 32
@@ -44,11 +44,6 @@ def columns(*values):
     return np.repeat(np.uint8(values)[None], 64 // len(values), axis=1).repeat(48, axis=0)
 
 
-def labels_of(message):
-    assert message.encoding == 'mono8'
-    return np.frombuffer(bytes(message.data), np.uint8).reshape(message.height, message.width)
-
-
 def test_a_mask_and_label_info_per_chosen_output(start_active, peer, model, backend):
     node = start_active(
         *('road', 'segmenter', model, '-r', 'image:=/road_camera/image'),
@@ -64,8 +59,8 @@ def test_a_mask_and_label_info_per_chosen_output(start_active, peer, model, back
     images = peer.connected(Image, '/road_camera/image')
     pixels = columns((255, 0, 0), (0, 255, 0), (0, 0, 255), (200, 220, 0))
     images.publish(as_image(pixels, 'rgb8', stamp=1))
-    assert (labels_of(areas.wait_for()) == columns(1, 0, 0, 1)).all()
-    assert (labels_of(lanes.wait_for()) == columns(0, 1, 2, 1)).all()
+    assert (pixels_of(areas.wait_for()) == columns(1, 0, 0, 1)).all()
+    assert (pixels_of(lanes.wait_for()) == columns(0, 1, 2, 1)).all()
     assert overlays.wait_for().width == 64
     for topic, names in (
         ('/road/label_info', ['other', 'red']),

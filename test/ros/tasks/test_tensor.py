@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sensor_msgs.msg import PointCloud2
 
-from support.ros_messages import half_and_half, read_tensors
+from support.ros_messages import half_and_half, read_tensors, tensor_list
 from support.save_network import save_network
 from support.task_networks import always
 
@@ -26,7 +26,7 @@ def test_an_image_becomes_the_networks_outputs(start, peer, models, tensor_messa
 
 
 def test_tensors_become_the_networks_outputs(start_active, peer, models, tensor_messages, backend):
-    Tensor, TensorList = tensor_messages.Tensor, tensor_messages.TensorList
+    TensorList = tensor_messages.TensorList
     remap, given = ('-r', 'tensors:=/encoded'), {'input': 'tensors', 'scale': 0.5}
     node = start_active('sums', 'tensor', models['sum'], *remap, backend=backend, **given)
     assert 'Parameters without effect on these inputs: scale.' in node.log
@@ -34,19 +34,7 @@ def test_tensors_become_the_networks_outputs(start_active, peer, models, tensor_
     inbox = peer.inbox(TensorList, '/sums/tensors')
 
     def ask(stamp, **arrays):
-        message = TensorList()
-        message.header.stamp.sec, message.header.frame_id = stamp, 'front_camera'
-        for name, values in arrays.items():
-            message.tensors.append(
-                Tensor(
-                    name=name,
-                    shape=tensor_messages.TensorShape(rank=2, dims=values.shape),
-                    data_type={'f4': 9, 'f8': 10, 'i4': 5}[values.dtype.str[1:]],
-                    strides=values.strides,
-                    data=values.tobytes(),
-                )
-            )
-        publisher.publish(message)
+        publisher.publish(tensor_list(stamp, 'front_camera', **arrays))
 
     a = np.arange(6, dtype='f4').reshape(2, 3)
     ask(1, a=a, b=10 * a)
