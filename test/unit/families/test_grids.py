@@ -18,24 +18,6 @@ def decode(family, outputs, **limits):
 
 
 @pytest.mark.parametrize(
-    ('index', 'center', 'stride'),
-    [
-        (0, (4, 4), 8),
-        (11, (92, 4), 8),  # The end of the first row.
-        (12, (4, 12), 8),
-        (96 + 7, (24, 24), 16),
-        (96 + 24 + 5, (80, 48), 32),  # The last cell.
-    ],
-)
-def test_boxes_lie_around_their_cells(index, center, stride):
-    output = np.zeros((1, 126, 6), np.float32)
-    output[0, index] = [0.5, 0.5, np.log(0.25), np.log(0.5), 1, 0.9]
-    found = decode('yolox', {'output': output})
-    low, high = np.array(center) - [stride / 8, stride / 4], center + np.array([1, 2]) * stride / 8
-    np.testing.assert_allclose(found.xyxy, [[*low, *high]], atol=1e-4)
-
-
-@pytest.mark.parametrize(
     ('family', 'published'),
     [
         ('yolov5_raw', '10x13 16x30 33x23 30x61 62x45 59x119 116x90 156x198 373x326'),

@@ -109,9 +109,23 @@ def test_the_motion_of_an_object_found_elsewhere_starts_anew(make):
         assert tracker._tracks[field].tolist() == other._tracks[field].tolist()
 
 
-def test_a_detection_that_was_found_by_similarity_starts_no_track(make):
-    once = TrackOptions(min_hits=1)
-    assert ids_of(seen_red(make), detections(box(600)), 1.5, RED, once) == [1]
+@pytest.mark.parametrize(
+    'shape, vectors, options, expected',
+    [
+        ({}, RED, {'min_hits': 1}, [1]),  # It starts no track besides.
+        ({}, BLUE, {'min_similarity': 0.0}, []),
+        ({}, [[1, 1.2, 0]], {'min_similarity': 0.6}, [1]),  # The cosine is 0.64.
+        ({}, [[1, 1.2, 0]], {'min_similarity': 0.7}, []),
+        ({'score': 0.2}, RED, {}, []),
+        ({'label': 3}, RED, {}, []),
+        ({'label': 3}, RED, {'across_classes': True}, [1]),
+    ],
+)
+def test_options_score_and_class_limit_what_is_found_by_similarity(
+    make, shape, vectors, options, expected
+):
+    found = detections(box(600), **shape)
+    assert ids_of(seen_red(make), found, 1.5, vectors, TrackOptions(**options)) == expected
 
 
 def test_detections_that_are_none_shift_no_vectors(make):
@@ -137,23 +151,12 @@ def test_several_objects_are_assigned_by_the_largest_total_similarity(make):
     assert (tracks.indices.tolist(), tracks.ids.tolist()) == ([1, 2], [2, 1])
 
 
-def test_objects_without_similarity_are_never_the_same(make):
-    options = TrackOptions(min_similarity=0.0)
-    assert ids_of(seen_red(make), detections(box(600)), 1.5, BLUE, options) == []
-
-
 @pytest.mark.parametrize('dtype', [np.float16, np.float32, np.float64])
 def test_vectors_of_any_length_become_unit_vectors(dtype):
     info = np.finfo(dtype)
     lengths = np.array([info.max, info.tiny, 1.0], dtype)
     units = unit_vectors(np.stack([lengths, -lengths], axis=1), np.array([0, 1]))
     assert units == pytest.approx(np.array([[1, -1], [1, -1], [0, 0]]) / np.sqrt(2))
-
-
-def test_a_similar_object_of_another_class_is_another_one_unless_classes_may_change(make):
-    for across, expected in ((False, []), (True, [1])):
-        options, found = TrackOptions(across_classes=across), detections(box(600), label=3)
-        assert ids_of(seen_red(make), found, 1.5, RED, options) == expected
 
 
 @pytest.mark.parametrize('before, kept', [(RED, [1, 0, 0]), ([[0, 0, 0]], [0, 0, 0])])
@@ -222,17 +225,6 @@ def test_each_detection_is_trusted_by_the_high_score_of_its_class():
     scores = np.array([0.8, 0.8, 1.0, 0.3], np.float32)
     trust = score_trust(scores, np.array([0.6, 0.2, 1.0, 0.6]))
     assert trust == pytest.approx([0.5, 0.75, 1, 0])
-
-
-def test_the_minimum_similarity_is_an_option(make):
-    for minimum, expected in ((0.5, [1]), (0.7, []), (0.6, [1])):  # The cosine is 0.64.
-        options = TrackOptions(min_similarity=minimum)
-        found = detections(box(600))
-        assert ids_of(seen_red(make), found, 1.5, [[1, 1.2, 0]], options) == expected
-
-
-def test_weak_detections_are_not_found_by_similarity(make):
-    assert ids_of(seen_red(make), detections(box(600), score=0.2), 1.5, RED) == []
 
 
 def test_of_two_detections_that_overlap_a_track_the_similar_one_continues_it(make):

@@ -109,10 +109,3 @@ def test_the_second_image_lies_where_the_first_one_does(resize):
         assert getattr(first, name) == getattr(second, name)
     assert second.step_x == pytest.approx(90 / second.content_width)
     assert second.step_y == pytest.approx(90 / second.content_height)
-
-
-def test_rejects_a_depth_image_where_colors_are_expected():
-    depth = Frame.from_pixels(np.ones((48, 64), np.float32), '32FC1')
-    for channels in (3, 4):
-        with pytest.raises(BadFrameError, match='32FC1 is of depth images'):
-            Preprocess((48, 64), channels=channels)(depth)
