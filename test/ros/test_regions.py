@@ -343,25 +343,13 @@ def test_the_tensor_node_publishes_a_row_per_object(start, peer, models):
     assert cascade.result(boxes, 2).detections == []
 
 
-@pytest.fixture
-def run_bundle(start_active, peer, backend):
-    def run(path, kind, *topics):
-        """Run a bundle on a scene of the demo; return its pixels, and a message of each topic."""
-        given = {'backend': backend, 'score_threshold': 0.3}
-        node = start_active(f'bundle_{kind}', kind, path, **given)
-        boxes = peer.inboxes(node.name, **dict.fromkeys(topics, Detection2DArray))
-        images = peer.connected(Image, '/image')
-        pixels = draw_scene(np.random.default_rng(3), (640, 480))[0]
-        images.publish(as_image(pixels, 'bgr8', stamp=1))
-        return pixels, *(box.wait_for(lambda _: True, 'image') for box in boxes)
-
-    return run
-
-
-@ON_CPU
-def test_text_of_a_bundle_is_a_topic(run_bundle, tmp_path):
+def test_text_of_a_bundle_is_a_topic(start_active, peer, tmp_path):
     path = write_cascade(tmp_path, max_regions=3, finds='text')
-    pixels, found, read = run_bundle(path, 'detector', 'detections', 'text')
+    start_active('reader', 'detector', path, score_threshold=0.3)
+    boxes = peer.inboxes('reader', **dict.fromkeys(('detections', 'text'), Detection2DArray))
+    pixels = draw_scene(np.random.default_rng(3), (640, 480))[0]
+    peer.connected(Image, '/image').publish(as_image(pixels, 'bgr8', stamp=1))
+    found, read = (box.wait_for() for box in boxes)
     with Pipeline.open(path, backend='onnxruntime', cpu_threads=1) as pipeline:
         expected = pipeline(pixels, score=0.3)
     assert len(read.detections) == 3 < len(found.detections) == len(expected)

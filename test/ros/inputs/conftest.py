@@ -37,7 +37,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Return the paths of networks of several inputs that a tensor node runs, by name."""
     from onnx import TensorProto, helper
 
-    from support.save_network import save_network, save_pool, save_texts
+    from support.save_network import save_network, save_texts
 
     folder = tmp_path_factory.mktemp('models')
     random = np.random.default_rng(1)
@@ -59,7 +59,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
             {'energy': (), 'hn': (1, 1, HIDDEN)},
             constants=weights,
         ),
-        'pool': save_pool(folder / 'pool.onnx'),
         'scaled': save_network(
             folder / 'scaled.onnx',
             [

@@ -9,7 +9,6 @@ from isaac_ros_tensor_list_interfaces.msg import TensorList
 from sensor_msgs.msg import CameraInfo, Image
 from vision_msgs.msg import Classification, Detection2DArray
 
-from support.backends import ON_CPU
 from support.ros_messages import RED, as_image, at, half_and_half, pixels_of, tensor_list
 from support.save_network import save_network, save_texts
 
@@ -26,8 +25,6 @@ NETWORKS = {
     '{ depth = Add(x, one) }',
     # The strongest of red, green, blue and alpha.
     'rgba_segmenter': '(float[1, 4, 32, 32] x) => (float[1, 4, 32, 32] scores) '
-    '{ scores = Relu(x) }',
-    'color_segmenter': '(float[1, 3, 32, 32] x) => (float[1, 3, 32, 32] scores) '
     '{ scores = Relu(x) }',
     'classifier_with_prior': '(float[1, 3, 32, 32] x, float[1, 3] prior) => '
     '(float[1, 3] scores) { pooled = GlobalAveragePool(x) means = Flatten(pooled) '
@@ -138,15 +135,6 @@ def test_a_network_of_four_channels_takes_alpha(start, peer, publisher):
     pixels = half_and_half((10, 200, 10, 100), (10, 10, 20, 100))
     images.publish(as_image(pixels, 'rgba8', stamp=1))
     assert (pixels_of(masks.wait_for(at(1))) == half_and_half(1, 3)).all()
-
-
-@ON_CPU
-def test_a_network_of_colors_refuses_depth_images_and_names_the_remedy(start, publisher):
-    node = start('segmenter', 'blind', 'color_segmenter', inputs=['x=image:blind_camera/depth'])
-    images = publisher(Image, '/blind_camera/depth')
-    images.publish(as_image(np.zeros((48, 64), np.uint16), '16UC1', stamp=1))
-    node.wait_for_log('A frame of /blind_camera/depth was dropped (depth image).')
-    node.wait_for_log('Remedy: Use the color or mono topic of the camera')
 
 
 def test_a_classifier_takes_an_image_and_a_tensor(start, peer, publisher):

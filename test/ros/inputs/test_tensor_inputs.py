@@ -21,7 +21,6 @@ from support.ros_messages import (
     GREEN,
     RED,
     at,
-    diagnostics,
     read_tensors,
     tensor_list,
     values_of,
@@ -125,36 +124,6 @@ def test_a_policy_samples_its_newest_inputs(start, peer, publisher, picture_of):
     status(**{'joint_tensors: frames received': '5'})
     tick(50.6, lambda: len(results.messages) > 3)
     assert all(at(50.4)(message) for message in results.messages[3:])
-
-
-@ON_CPU
-def test_points_of_changing_counts_are_padded_and_too_many_are_dropped(
-    start, peer, publisher, models
-):
-    node = start(
-        'tensor',
-        'pool',
-        'pool',
-        inputs=['points=tensor:clicks?capacity=8', 'valid=mask:points', 'count=count:points'],
-    )
-    assert 'input valid: mask of the rows of points' in node.log
-    clicks = publisher(TensorList, '/clicks')
-    results = peer.inbox(TensorList, '/pool/tensors')
-    status = diagnostics(peer, 'pool')
-    session = onnxruntime.InferenceSession(models['pool'], providers=['CPUExecutionProvider'])
-    random = np.random.default_rng(3)
-    for stamp, count in enumerate((3, 8, 9, 1, 5), 1):
-        points = random.normal(size=(1, count, 2)).astype(np.float32)
-        clicks.publish(tensor_list(stamp, points=points))
-        if count > 8:
-            status(**{'dropped: over capacity': '1'})
-            continue
-        feeds = {'points': points, 'valid': np.ones((1, count), bool), 'count': np.array([count])}
-        (want,) = session.run(None, feeds)
-        found = read_tensors(results.wait_for(at(stamp)))['pooled']
-        np.testing.assert_allclose(found, want, rtol=1e-4)
-    assert len(results.messages) == 4
-    node.wait_for_log('(over capacity). points came as (1, 9, 2), which is more than its capacity')
 
 
 @ON_CPU
