@@ -346,11 +346,3 @@ def test_the_image_is_not_padded(network, dtype):
     assert constants['mask'].nbytes == nbytes * 360 * 640
     alone = network('logits (1, 7, 2); curves (1, 7, 8)', hw=LSTR_HW)
     assert LSTR.constant_inputs(alone) == {}
-
-
-def test_channels_are_normalized_in_the_order_of_bgr():
-    frame = Frame.from_pixels(np.full((2, 2, 3), (255, 0, 0), np.uint8), 'bgr8')
-    tensor = Preprocess(LSTR_HW, **LSTR.preprocess)(frame)[0]
-    blue, _, red = tensor[0, :, 0, 0]
-    assert blue == pytest.approx((1 - 0.40789654) / 0.28863828, abs=1e-4)
-    assert red == pytest.approx(-0.47026115 / 0.27809835, abs=1e-4)

@@ -35,23 +35,6 @@ def test_threshold_applies_to_interpolated_values(image_wh, grid_hw, resize, see
         assert_same_but_at_the_threshold(mask, values[y1:y2, x1:x2], 0.25)
 
 
-def test_interpolation_uses_values_after_the_curve():
-    def curve(values):
-        return 1 / (1 + np.exp(-values))
-
-    rng = np.random.default_rng(0)
-    rows, cols = taps(Letterbox.fit((90, 70), (64, 64), 'letterbox'), (16, 16))
-    whole = rng.normal(0, 4, (16, 16)).astype(np.float32)
-    corners = rng.integers([0, 0, 1, 1], [60, 40, 30, 30], (200, 4))
-    boxes = [(x, y, x + width, y + height) for x, y, width, height in corners.tolist()]
-    planes = [whole[cells_of(rows, cols, box)] for box in boxes]
-    values = bilinear(curve(whole), rows, cols)
-    for mask, (x1, y1, x2, y2) in zip(
-        threshold_masks(planes, 1.0, rows, cols, boxes, curve), boxes
-    ):
-        assert_same_but_at_the_threshold(mask, values[y1:y2, x1:x2], curve(1.0))
-
-
 def test_the_threshold_may_be_passed_far_outside_of_the_image():
     # Some 330 pixels would lie between two cells; the image has 23, in the middle.
     rows, cols = taps(Letterbox.fit((314, 23), (57, 11), 'letterbox'), (4, 6))
