@@ -61,16 +61,6 @@ def test_file_that_is_not_a_picture_reports_cause(tmp_path):
         assert cause in caught.value.cause and caught.value.kind == 'unreadable file'
 
 
-def test_a_header_of_too_many_pixels_is_an_error(tmp_path):
-    # A BMP's header alone, of 65535 x 65535 pixels.
-    header = bytearray(54)
-    header[:2], header[10], header[14], header[26], header[28] = b'BM', 54, 40, 1, 24
-    header[18:20] = header[22:24] = b'\xff\xff'
-    (tmp_path / 'bomb.bmp').write_bytes(header)
-    with pytest.raises(BadFrameError, match=r'Cannot read .* as a picture'):
-        read_picture(tmp_path / 'bomb.bmp')
-
-
 def png_of_zeros(side):
     """Return a gray PNG of side x side pixels, without the memory of its pixels."""
 
@@ -131,7 +121,8 @@ def test_a_folder_of_pictures_may_have_other_files(tmp_path):
     (tmp_path / 'a.gif').write_bytes(b'GIF89a')
     os.mkfifo(tmp_path / 'pipe.png')
     assert [pixels.shape for pixels in read_images(tmp_path)] == [(4, 6, 3)]
-    with pytest.raises(BadFrameError, match='6 × 4 pixels, more than max_image_pixels = 23'):
+    said = r'Cannot read .*b.png as a picture(?s:.*)6 × 4 pixels, more than max_image_pixels = 23'
+    with pytest.raises(BadFrameError, match=said):
         next(read_images(tmp_path, 23))
 
 

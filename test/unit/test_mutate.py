@@ -20,10 +20,6 @@ def mutate():
     del sys.modules['mutate']
 
 
-def test_empty_diff_has_no_new_lines(mutate):
-    assert mutate.new_lines('') == set()
-
-
 def test_only_added_and_changed_lines_are_mutated(mutate):
     diff = (
         '--- a/x.py\n+++ b/x.py\n@@ -3 +3 @@ def a():\n-old\n+new\n'

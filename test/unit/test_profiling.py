@@ -17,12 +17,6 @@ def log(monkeypatch, tmp_path):
     monkeypatch.setenv('NVTX_LOG', str(tmp_path / 'ranges.txt'))
 
 
-def test_without_recording_there_are_no_ranges():
-    with mark('copy'):
-        pass
-    assert nvtx.read_ranges() == {}
-
-
 def test_ranges_nest_and_end_with_an_exception():
     with recording() as line:
         with mark('frame'), mark('copy'):

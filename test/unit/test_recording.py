@@ -141,12 +141,6 @@ def test_chunks_that_overlap_in_time_are_read_as_rosbags_does(tmp_path, opened, 
     assert found == expected and len(found) == 40
 
 
-def test_a_folder_without_metadata_is_read_from_its_files(tmp_path, opened):
-    folder = write_recording(tmp_path / 'bag', camera(3))
-    (folder / 'metadata.yaml').unlink()
-    assert len(list(opened(folder).messages(['/camera']))) == 3
-
-
 def with_checksum(data):
     chunk = chunks_of(data)[2]
     return data[: chunk + 33] + b'\1\2\3\4' + data[chunk + 37 :]

@@ -181,11 +181,7 @@ def test_setup_continues_after_interruption(setup, environment):
     assert setup.steps.stale_steps(environment) == ['interfaces', 'package']
     finish(setup, environment, 'interfaces', 'package')
     assert setup.steps.stale_steps(environment) == []
-
-
-def test_reinstalls_partially_unpacked_packages(setup, environment):
-    finish(setup, environment, 'venv', 'packages', 'interfaces', 'package')
-    (environment.notes / 'unpacking').touch()
+    (environment.notes / 'unpacking').touch()  # Its packages may be there in part.
     assert setup.steps.stale_steps(environment) == ['venv', 'packages', 'interfaces', 'package']
 
 

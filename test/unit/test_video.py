@@ -90,16 +90,17 @@ def test_after_a_lost_packet_the_next_key_frame_is_next(codec, told, streams):
     assert found == [*each(*range(7)), LOST, WAITING, *each(10, 11)]
 
 
-def test_a_lost_packet_is_found_by_the_missing_picture(streams):
-    packets = streams['h265']
-    found = outcomes('h265', packets[:7] + packets[8:])
-    assert found == [*each(*range(7)), DAMAGED, WAITING, *each(10, 11)]
-
-
-def test_a_lost_packet_before_a_key_frame_loses_nothing_else(streams):
-    packets = streams['h264']
-    found = outcomes('h264', packets[:9] + packets[10:], numbered=True)
-    assert found == each(*range(9), 10, 11)
+@pytest.mark.parametrize(
+    ('codec', 'lost', 'numbered', 'rest'),
+    [
+        pytest.param('h265', 7, False, [DAMAGED, WAITING, [10], [11]], id='a picture is missing'),
+        pytest.param('h264', 9, True, [[10], [11]], id='a key frame is next'),
+    ],
+)
+def test_a_lost_packet_loses_no_more_than_it_must(codec, lost, numbered, rest, streams):
+    packets = streams[codec]
+    found = outcomes(codec, packets[:lost] + packets[lost + 1 :], numbered=numbered)
+    assert found == [*each(*range(lost)), *rest]
 
 
 @pytest.mark.parametrize('step', [1_000, -1])

@@ -208,22 +208,6 @@ def test_waiting_for_another_process_can_be_cancelled(cache, models, rtx):
         cache.get_or_build(models.conv(), OPTIONS, rtx, report=Reporter(told, cancelled))
 
 
-def test_rejects_cache_writable_by_others(cache, models, rtx):
-    cache.root.mkdir()
-    cache.root.chmod(0o777)
-    with pytest.raises(ParameterError, match=r'not secure(?s:.*)chmod go-w'):
-        cache.get_or_build(models.conv(), OPTIONS, rtx)
-
-
-def test_reports_unwritable_cache(tmp_path, models, rtx):
-    (tmp_path / 'file').touch()
-    with pytest.raises(
-        ParameterError, match=r'cannot be written(?s:.*)engine_cache_dir'
-    ) as caught:
-        EngineCache(tmp_path / 'file' / 'cache').get_or_build(models.conv(), OPTIONS, rtx)
-    assert isinstance(caught.value.__cause__, OSError)
-
-
 def test_engine_in_read_only_cache_is_used(filled, models, rtx):
     entry = filled.get_or_build(models.conv(), OPTIONS, rtx)
     lock = entry.path.parents[1] / LOCK
@@ -234,8 +218,9 @@ def test_engine_in_read_only_cache_is_used(filled, models, rtx):
     flip(entry.path)
     with pytest.raises(ParameterError, match=r'cannot be written(?s:.*)engine_in_memory'):
         filled.get_or_build(models.conv(), OPTIONS, rtx)
-    with pytest.raises(ParameterError, match='cannot be written'):
+    with pytest.raises(ParameterError, match=r'written(?s:.*)engine_cache_dir') as caught:
         filled.get_or_build(models.conv(seed=1), OPTIONS, rtx)
+    assert isinstance(caught.value.__cause__, OSError)
 
 
 def test_the_default_place_follows_xdg(monkeypatch, tmp_path):

@@ -50,13 +50,6 @@ def quantize(pictures, tmp_path, capsys):
     return run
 
 
-def test_method_that_modelopt_lacks_is_refused(quantize):
-    code, printed = quantize('--method', 'mse')
-    assert code == 1
-    assert 'method mse cannot be used for int8 with modelopt' in printed.err
-    assert 'Choose one of entropy, max' in printed.err
-
-
 @pytest.mark.parametrize(
     ('to', 'tool', 'problem'),
     [

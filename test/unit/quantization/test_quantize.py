@@ -207,6 +207,7 @@ def test_drop_that_no_layer_meets_is_an_error(quantize, spoil):
     ('args', 'options', 'message'),
     [
         (['--method', 'entropy'], {'to': 'int8'}, 'method entropy cannot be used for int8'),
+        (['--tool', 'modelopt', '--method', 'mse'], {}, 'with modelopt.\nRemedy: Choose one of e'),
         (['--keep', 'none*'], {}, "keep 'none*' matches no node"),
         ([], {'output': 'q.engine'}, 'It is not an .onnx file'),
         ([], {'output': 'small.onnx'}, 'small.onnx exists already'),

@@ -45,14 +45,6 @@ def waiting(matcher):
     return sum(len(queue.messages) for queue in matcher._queues)
 
 
-def test_equal_stamps_meet_in_the_order_of_the_topics():
-    exact, drops = matcher(3)
-    assert exact.add(2, 7, 'c') is None
-    assert exact.add(0, 7, 'a') is None
-    assert exact.add(1, 7, 'b') == ('a', 'b', 'c')
-    assert (waiting(exact), drops) == (0, {})
-
-
 def test_one_topic_needs_no_partner():
     exact, drops = matcher(1)
     assert matched(exact, (0, 1), (0, 2), (0, 2), (0, 1)) == [(1,), (2,), (2,), (1,)]
