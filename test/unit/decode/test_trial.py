@@ -161,21 +161,34 @@ def test_class_scores_are_no_keypoints(network):
     assert choose_family(ALL_FAMILIES, 'auto', seen)[0].name == 'yolov8_obb'
 
 
+def yolo_rows():
+    boxes = np.concatenate([uniform(1, 8400, 2, high=640), uniform(1, 8400, 2, low=9, high=99)], 2)
+    return {'head': np.concatenate([boxes, uniform(1, 8400, 4, high=0.2)], 2)}
+
+
+def yolox_rows():
+    return {
+        'head': np.concatenate([uniform(1, 8400, 4, low=-1), uniform(1, 8400, 4, high=0.2)], 2)
+    }
+
+
 @pytest.mark.parametrize(
-    ('name', 'make'),
+    ('name', 'make', 'known', 'untried'),
     [
-        ('ssd', with_boxes(corners, of_background)),
-        ('boxes_normalised', with_boxes(corners, independent)),
-        ('boxes', with_boxes(lambda: corners(320), independent)),
+        ('ssd', with_boxes(corners, of_background), {'hw': HW}, None),
+        ('boxes_normalised', with_boxes(corners, independent), {'hw': HW}, None),
+        ('boxes', with_boxes(lambda: corners(320), independent), {'hw': HW}, None),
+        ('yolov8', yolo_rows, {}, 'More than one decoder'),
+        ('yolox', yolox_rows, {}, 'More than one decoder'),
     ],
 )
-def test_values_choose_between_detectors_of_boxes_and_scores(network, name, make):
-    seen = tried(network, make, hw=HW)
-    for families in (ALL_FAMILIES, registry.DETECTORS):
-        assert choose_family(families, 'auto', seen)[0].name == name
-    untried = replace(seen, trial=None)
-    with pytest.raises(TensorMismatchError):
-        choose_family(registry.DETECTORS, 'auto', untried)
+def test_values_choose_between_detectors_of_equal_outputs(network, name, make, known, untried):
+    seen = tried(network, make, **known)
+    assert choose_family(registry.DETECTORS, 'auto', seen)[0].name == name
+    if known:
+        assert choose_family(ALL_FAMILIES, 'auto', seen)[0].name == name
+    with pytest.raises(TensorMismatchError, match=untried):
+        choose_family(registry.DETECTORS, 'auto', replace(seen, trial=None))
 
 
 @pytest.mark.parametrize(
@@ -199,25 +212,6 @@ def test_undecoded_boxes_are_refused_and_a_decoder_by_name_warns(network, make, 
     assert 'impossible results in a trial run' in decoder.reason and decoder.reason in [
         f'as configured; {record.args[1]}' for record in caplog.records
     ]
-
-
-def yolo_rows():
-    boxes = np.concatenate([uniform(1, 8400, 2, high=640), uniform(1, 8400, 2, low=9, high=99)], 2)
-    return {'head': np.concatenate([boxes, uniform(1, 8400, 4, high=0.2)], 2)}
-
-
-def yolox_rows():
-    return {
-        'head': np.concatenate([uniform(1, 8400, 4, low=-1), uniform(1, 8400, 4, high=0.2)], 2)
-    }
-
-
-@pytest.mark.parametrize(('name', 'make'), [('yolov8', yolo_rows), ('yolox', yolox_rows)])
-def test_values_choose_between_layouts_of_yolo(network, name, make):
-    seen = tried(network, make)
-    with pytest.raises(TensorMismatchError, match='More than one decoder'):
-        choose_family(registry.DETECTORS, 'auto', replace(seen, trial=None))
-    assert choose_family(registry.DETECTORS, 'auto', seen)[0].name == name
 
 
 def undecoded_cells():

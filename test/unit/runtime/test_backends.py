@@ -22,43 +22,36 @@ def backend(name, missing=''):
     return Backend(name, name.title(), lambda: missing, open=None, pipeline=None)
 
 
-def test_no_backend_error_lists_reason_for_each():
-    with pytest.raises(BackendError, match='no fast: no GPU; no slow: not installed'):
-        choose_backend('auto', (backend('fast', 'no GPU'), backend('slow', 'not installed')))
-
-
-def test_auto_logs_why_faster_backends_were_skipped():
-    chosen, why = choose_backend('auto', (backend('fast', 'no GPU'), backend('slow')))
-    assert (chosen.name, why) == ('slow', 'backend slow: Slow (no fast: no GPU)')
+FAST, SLOW, NO_FAST = backend('fast'), backend('slow'), backend('fast', 'no GPU')
+SERVER = Backend('server', 'Server', str, open=None, pipeline=None, is_local=False)
 
 
 @pytest.mark.parametrize(
-    ('wanted', 'expected'),
+    ('wanted', 'backends', 'error', 'problem'),
     [
-        ('auto', 'backend fast: Fast (the fastest on this machine)'),
-        ('slow', 'backend slow: Slow (as requested)'),
+        ('auto', (NO_FAST, backend('slow', 'not installed')), BackendError, 'U; no slow: not ins'),
+        ('auto', (NO_FAST, SERVER), BackendError, 'Cause: no fast: no GPU\n'),
+        ('fast', (NO_FAST, SLOW), BackendError, r'fast cannot be .*\.\nCause: no GPU\nRemedy: '),
+        ('quick', (FAST, SLOW), ParameterError, 'Choose one of auto, fast, slow'),
+    ],
+    ids=['none', 'only a server', 'a named one is missing', 'unknown'],
+)
+def test_without_the_wanted_backend_the_reasons_are_told(wanted, backends, error, problem):
+    with pytest.raises(error, match=problem):
+        choose_backend(wanted, backends)
+
+
+@pytest.mark.parametrize(
+    ('wanted', 'fast', 'expected'),
+    [
+        ('auto', FAST, 'backend fast: Fast (the fastest on this machine)'),
+        ('auto', NO_FAST, 'backend slow: Slow (no fast: no GPU)'),
+        ('slow', FAST, 'backend slow: Slow (as requested)'),
     ],
 )
-def test_the_choice_is_logged_with_its_reason(wanted, expected):
-    assert choose_backend(wanted, (backend('fast'), backend('slow')))[1] == expected
-
-
-def test_auto_never_selects_a_server():
-    server = Backend('server', 'Server', str, open=None, pipeline=None, is_local=False)
-    with pytest.raises(BackendError, match='Cause: no fast: no GPU\n'):
-        choose_backend('auto', (backend('fast', 'no GPU'), server))
-
-
-def test_a_named_backend_that_is_missing_is_not_replaced():
-    with pytest.raises(
-        BackendError, match=r'fast cannot be used on this machine\.\nCause: no GPU\nRemedy: '
-    ):
-        choose_backend('fast', (backend('fast', 'no GPU'), backend('slow')))
-
-
-def test_an_unknown_backend_names_the_known_ones():
-    with pytest.raises(ParameterError, match='Choose one of auto, fast, slow'):
-        choose_backend('quick', (backend('fast'), backend('slow')))
+def test_the_choice_is_logged_with_its_reason(wanted, fast, expected):
+    chosen, why = choose_backend(wanted, (fast, SLOW))
+    assert why == expected and f'backend {chosen.name}: ' in expected
 
 
 def test_options_list_exactly_the_known_backends():

@@ -102,14 +102,3 @@ def test_a_future_is_awaited_while_the_event_loop_runs():
         return await waiting
 
     assert asyncio.run(main()) == [5, 5]
-
-
-def test_a_failure_is_raised_by_await():
-    run = Run(GpuFailedError('lost'))
-    run.ended.set()
-
-    async def main():
-        return await run.future()
-
-    with pytest.raises(GpuFailedError, match='lost'):
-        asyncio.run(main())

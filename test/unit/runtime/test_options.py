@@ -11,10 +11,6 @@ from trt_ros.runtime.machine_options import LEAST_BUSY
 from trt_ros.runtime.options import LabeledOptions
 
 
-def test_one_string_is_a_list_of_labels():
-    assert LabeledOptions(labels='coco').labels == ('coco',)
-
-
 @pytest.mark.parametrize(
     ('values', 'message'),
     [
@@ -51,8 +47,12 @@ def test_rejects_inconsistent_options(values, message):
         LabeledOptions(**values)
 
 
-def test_device_auto_is_the_least_busy_gpu():
-    assert LabeledOptions(device='auto').device == LEAST_BUSY
+@pytest.mark.parametrize(
+    ('name', 'given', 'taken'),
+    [('device', 'auto', LEAST_BUSY), ('labels', 'coco', ('coco',)), ('contexts', 2, 2)],
+)
+def test_options_are_taken(name, given, taken):
+    assert getattr(LabeledOptions(**{name: given}), name) == taken
 
 
 def test_numbers_of_numpy_paths_and_lists_get_the_types_of_the_options():
@@ -66,7 +66,3 @@ def test_numbers_of_numpy_paths_and_lists_get_the_types_of_the_options():
         input_size=(480, 640), mean=(1.0, 2.0, 3.0), pad_value=114, labels_path='a'
     )
     assert type(options.input_size[0]) is int and type(options.mean[0]) is float
-
-
-def test_as_many_contexts_as_frames_are_taken():
-    assert LabeledOptions(contexts=2).contexts == 2

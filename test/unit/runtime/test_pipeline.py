@@ -1,6 +1,5 @@
 """From image to boxes, on real models and on the fake."""
 
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -8,7 +7,7 @@ import pytest
 
 from support.descriptions import specs
 from support.fake_runner import IMAGE, FakeRunner, fake_detector, head_with
-from trt_ros.errors import ClosedError, TensorMismatchError
+from trt_ros.errors import TensorMismatchError
 from trt_ros.families.registry import CLASSIFIERS, DEPTHS, DETECTORS
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.options import LabeledOptions, PipelineOptions
@@ -45,20 +44,6 @@ def test_boxes_come_back_in_image_pixels_best_first():
         ([0, 8, 32, 24], 0, 0.9),
         ([48, 24, 80, 40], 2, 0.5),
     ]
-
-
-def test_thresholds_apply_per_call():
-    boxes = (8, 8, 8, 8, 0, 0.9), (8, 9, 8, 8, 0, 0.8), (40, 40, 8, 8, 1, 0.4)
-    pipeline = open_runner(fake_detector(head_with(*boxes)))
-
-    def scores(**changed):
-        detections = pipeline.infer(picture((0, 0, 0)), replace(THRESHOLDS, **changed))
-        return np.round(detections.scores, 2).tolist()
-
-    assert scores() == pytest.approx([0.9, 0.4])
-    assert scores(iou=0.9) == pytest.approx([0.9, 0.8, 0.4])
-    assert scores(score=0.5) == pytest.approx([0.9])
-    assert scores(max_detections=1, iou=0.9) == pytest.approx([0.9])
 
 
 @pytest.mark.parametrize('dtype', [np.float32, np.float16, np.uint8])
@@ -148,9 +133,6 @@ def test_an_injected_runner_is_not_warmed_up_and_is_closed_with_the_pipeline():
     pipeline.close()
     pipeline.close()
     assert runner.is_closed
-    for image in (picture((0, 0, 0)), []):
-        with pytest.raises(ClosedError, match='The pipeline is closed'):
-            pipeline(image, THRESHOLDS)
 
 
 def test_task_without_classes_logs_no_class_names():

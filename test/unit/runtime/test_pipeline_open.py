@@ -97,15 +97,6 @@ def test_rejects_images_and_options_that_do_not_fit(image, options, message):
     assert runner.is_closed
 
 
-def test_rejects_network_of_another_task():
-    runner = fake_detector(metadata={'task': 'segment'})
-    with pytest.raises(
-        TensorMismatchError, match='a segmentation network; the detector runs detection networks'
-    ):
-        open_detector(LabeledOptions(), runner=runner)
-    assert runner.is_closed
-
-
 def test_missing_model_names_the_parameter():
     with pytest.raises(ParameterError, match='Set model_path'):
         open_detector(LabeledOptions())

@@ -225,10 +225,3 @@ def test_each_detection_is_trusted_by_the_high_score_of_its_class():
     scores = np.array([0.8, 0.8, 1.0, 0.3], np.float32)
     trust = score_trust(scores, np.array([0.6, 0.2, 1.0, 0.6]))
     assert trust == pytest.approx([0.5, 0.75, 1, 0])
-
-
-def test_of_two_detections_that_overlap_a_track_the_similar_one_continues_it(make):
-    tracker = seen_red(make)
-    found, vectors = detections(box(0), box(6)), np.array(BLUE + RED)
-    tracks = tracker.update(found, round(1.3 * SECOND), vectors=vectors)
-    assert (tracks.indices.tolist(), tracks.ids.tolist()) == ([1], [1])

@@ -22,6 +22,7 @@ from trt_ros.runtime.gpu.input_kinds import NumberedArgs
 from trt_ros.runtime.gpu.staging import RequestArgs
 from trt_ros.vision.letterbox import Letterbox
 
+SEGMENTS = 'head (1, 116, 8400); prototypes (1, 32, 160, 160)'
 BOX = Letterbox.fit((1918, 1080), (640, 640), 'letterbox')
 
 
@@ -119,21 +120,14 @@ def test_reads_concatenated_output_at_offsets():
             'dets (1, ?, 4); labels (1, ?, 3); masks (1, ?, 8, 8)',
             'dets (1, 9, 4); labels (1, 9, 3); masks (1, 8, 8, 8)',
         ),
-    ],
-)
-def test_boxes_without_kernel_are_decoded_on_cpu(family, described, seen):
-    assert boxes_of(family, described, seen) is None
-
-
-@pytest.mark.parametrize(
-    'family, described, seen',
-    [
         ('semantic', 'scores (1, ?, 8, 8)', 'scores (1, 0, 8, 8)'),
         ('semantic', 'classes (1, 8, 8) int64', None),
         ('classifier', 'scores (1, 3)', 'scores (1, 4)'),
         ('classifier', 'scores (1, 3) float64', None),
         ('depth', 'depth (1, 1, 8, 8)', 'depth (1, 2, 8, 8)'),
         ('image', 'y (1, 3, 8, 8)', 'y (1, 2, 8, 8)'),
+        ('yolov8_seg', SEGMENTS, SEGMENTS.replace('32', '31')),
+        ('yolov8_seg', SEGMENTS, f'{SEGMENTS} float16'),
         ('simcc', 'x (1, ?, 1280); y (1, ?, 1280)', 'x (1, 9, 1280); y (1, 8, 1280)'),
     ],
 )
@@ -230,18 +224,12 @@ def test_heads_beside_detection_have_a_kernel(family, shape, kind):
     assert type(boxes_of(family, f'head ({shape})')) is kind
 
 
-def instances(prototypes, *, is_decoded=False, dtype='float32'):
-    head = 'head (1, 300, 38)' if is_decoded else 'head (1, 116, 8400)'
-    return boxes_of(
-        'yolov8_seg',
-        f'{head}; prototypes (1, 32, 160, 160)',
-        f'{head}; prototypes ({", ".join(map(str, prototypes))}) {dtype}',
-    )
-
-
-@pytest.mark.parametrize('is_decoded, dtype', [(False, np.uint8), (True, np.uint16)])
-def test_painted_instances_are_read_behind_the_boxes(is_decoded, dtype):
-    decoder = instances((1, 32, 160, 160), is_decoded=is_decoded)
+@pytest.mark.parametrize(
+    'described, dtype',
+    [(SEGMENTS, np.uint8), ('head (1, 300, 38); prototypes (1, 32, 160, 160)', np.uint16)],
+)
+def test_painted_instances_are_read_behind_the_boxes(described, dtype):
+    decoder = boxes_of('yolov8_seg', described)
     assert isinstance(decoder, masks.GpuInstances)
     memory = np.zeros(decoder.result_nbytes((30, 20)), np.uint8)
     letterbox = Letterbox.fit((30, 20), (640, 640), 'letterbox')
@@ -274,13 +262,6 @@ def test_painted_instances_are_read_behind_the_boxes(is_decoded, dtype):
     for values in ([1, 2], [1, 1], [7, 9]):
         painted = found.paint(np.array(values, np.uint16))
         np.testing.assert_array_equal(painted, reference.paint(np.array(values, np.uint16)))
-
-
-@pytest.mark.parametrize(
-    'prototypes, dtype', [((1, 31, 160, 160), 'float32'), ((1, 32, 160, 160), 'float16')]
-)
-def test_prototypes_that_do_not_match_are_left_to_the_cpu(prototypes, dtype):
-    assert instances(prototypes, dtype=dtype) is None
 
 
 @pytest.mark.slow

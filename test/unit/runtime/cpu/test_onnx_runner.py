@@ -314,13 +314,8 @@ print(len(os.listdir('/proc/self/task')) - before)
     assert int(started.stdout) == usable - 1
 
 
-def test_an_empty_batch_comes_back_empty(write):
-    runner = OnnxRuntimeRunner.open(write(shape=('n', 3)))
-    assert runner.infer({'x': np.zeros((0, 3), np.float32)})['y'].shape == (0, 3)
-
-
 def test_dynamic_shapes_change_from_call_to_call(write):
     runner = OnnxRuntimeRunner.open(write('Neg', shape=('n', 2)))
-    for rows in (1, 3, 2):
+    for rows in (1, 3, 0, 2):
         result = runner.infer({'x': np.ones((rows, 2), np.float32)})['y']
         assert result.tolist() == [[-1, -1]] * rows

@@ -31,16 +31,6 @@ def request_of(slot):
     return RequestArgs.from_buffer(slot.memory.pinned.view.data)
 
 
-def test_frame_is_one_graph_launch(open_graph, cuda, picture):
-    pipeline = open_graph(frames_in_flight=1)
-    pipeline.infer(picture(), ASKED)
-    cuda.launched.clear()
-    before = cuda.calls['cudaGraphLaunch']
-    pipeline.infer(picture(), ASKED)
-    assert cuda.calls['cudaGraphLaunch'] == before + 1
-    assert cuda.launched == ['preprocess', *DECODED]
-
-
 def test_a_frame_releases_the_gil_only_where_it_may_wait(open_graph, cuda, picture):
     pipeline, frame = open_graph(frames_in_flight=1), picture()
     frame.data.flags.writeable = False
@@ -194,22 +184,18 @@ def test_slots_alternate_and_serialise_on_shared_scratch_memory(open_graph, cuda
     assert cuda.calls['cudaStreamWaitEvent'] - before == 1
 
 
-def test_network_that_cannot_be_captured_runs_without_graph_and_logs_reason(
-    open_graph, engine, cuda, picture
+@pytest.mark.parametrize('is_capturable, reason', [(False, 'cannot be'), (True, 'end a capture')])
+def test_without_a_capture_the_network_runs_without_graph_and_logs_the_reason(
+    open_graph, engine, cuda, picture, is_capturable, reason
 ):
-    engine.is_capturable = False
+    engine.is_capturable = is_capturable
+    if is_capturable:
+        cuda.fail['cudaStreamEndCapture'] = 900
     pipeline = open_graph(engine, frames_in_flight=1)
     pipeline.infer(picture(), ASKED)
     assert cuda.calls['cudaGraphLaunch'] == 0
     assert cuda.launched[-1] == DECODED[-1]
-    assert 'cannot be captured' in pipeline.log_lines[-1]
-
-
-def test_a_capture_that_fails_falls_back_too(open_graph, cuda, picture):
-    cuda.fail['cudaStreamEndCapture'] = 900
-    pipeline = open_graph(frames_in_flight=1)
-    pipeline.infer(picture(), ASKED)
-    assert 'end a capture' in pipeline.log_lines[-1]
+    assert reason in pipeline.log_lines[-1]
 
 
 def test_sticky_error_fails_pipeline_and_is_reported_once(open_graph, engine, cuda, picture):
@@ -231,12 +217,6 @@ def test_tensorrt_execution_error_includes_its_message(open_graph, engine, pictu
     pipeline = open_graph(engine, frames_in_flight=1)
     with pytest.raises(BackendError, match=r'(?s)could not run.*the fake refused'):
         pipeline.infer(picture(), ASKED)
-
-
-def test_max_detections_reaches_the_kernels_unchanged(open_graph, picture):
-    pipeline = open_graph(frames_in_flight=1)
-    pipeline.infer(picture(), replace(ASKED, max_detections=5000))
-    assert request_of(pipeline.slots.all[0]).max_detections == 5000
 
 
 def table_on_gpu(cuda, slot):
@@ -280,11 +260,13 @@ def test_chosen_classes_change_while_a_frame_is_in_flight(
 def test_thresholds_of_every_run_reach_the_gpu(open_graph, picture):
     pipeline = open_graph(frames_in_flight=1)
     (slot,) = pipeline.slots.all
-    frame, large, strict = picture(), picture(400, 300), replace(ASKED, score=0.75)
+    frame, large = picture(), picture(400, 300)
+    strict = replace(ASKED, score=0.75, max_detections=5000)
     runs = [(frame, ASKED), (frame, strict), (frame, ASKED), (frame, ASKED), (large, ASKED)]
     for image, thresholds in [*runs, (frame, ASKED), (large, strict), (frame, strict)]:
         pipeline.infer(image, thresholds)
         assert request_of(slot).score_threshold == thresholds.score
+        assert request_of(slot).max_detections == thresholds.max_detections
     memory = slot.memory
     pipeline.infer(picture(800, 600), strict)
     assert slot.memory is not memory
