@@ -8,7 +8,7 @@ import pytest
 from support.descriptions import specs
 from support.fake_runner import IMAGE, FakeRunner, fake_detector, head_with
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.registry import CLASSIFIERS, DEPTHS, DETECTORS
+from trt_ros.families.registry import DEPTHS, DETECTORS
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.options import LabeledOptions, PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
@@ -144,12 +144,3 @@ def test_task_without_classes_logs_no_class_names():
     assert values.tolist() == [[2.5] * 5] * 3
     with pytest.raises(TensorMismatchError, match='looks like a depth network'):
         open_runner(runner)
-
-
-def test_pipeline_of_another_task_returns_its_results():
-    scores = [{'scores': np.array([[0.2, 0.7, 0.1]], np.float32)}]
-    runner = FakeRunner(scores, inputs=(IMAGE,), outputs=specs('scores (1, 3)'))
-    pipeline = open_runner(runner, CLASSIFIERS, labels=('a', 'b', 'c'))
-    assert pipeline.infer(picture((0, 0, 0))).top(2).tolist() == [1, 0]
-    assert pipeline.class_names == ('a', 'b', 'c')
-    assert pipeline.preprocess.mean == (0.485, 0.456, 0.406)

@@ -109,15 +109,6 @@ def test_unsupported_size_fails_at_open_not_at_first_frame(color_detector):
         open_detector(LabeledOptions(model_path=str(model), input_size=(96, 96), decoder='yolox'))
 
 
-def test_set_event_cancels_open_and_closes_runner():
-    cancelled = threading.Event()
-    cancelled.set()
-    runner = fake_detector()
-    with pytest.raises(CancelledError, match='Cancelled before choosing the decoder'):
-        open_detector(LabeledOptions(), cancelled=cancelled, runner=runner)
-    assert runner.is_closed
-
-
 def test_cancel_during_open_stops_before_next_phase(color_detector):
     cancelled = threading.Event()
     told = []
