@@ -219,8 +219,7 @@ def listeners(options: Container, driver: Any, topic: str) -> list[Any]:
     names = {'image': topic, 'detections': f'/place_0/detector{topic}/detections'}
     rules = [part for name, other in names.items() for part in ('-r', f'{name}:={other}')]
     node = kind(
-        parameter_overrides=[Parameter('autostart', value=True)],
-        cli_args=['--ros-args', *rules],
+        parameter_overrides=[Parameter('autostart', value=True)], cli_args=['--ros-args', *rules]
     )
     node.use_intra_process_comms = True
     return [node]

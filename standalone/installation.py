@@ -10,15 +10,7 @@ import subprocess
 
 from build_tools import check_tools, fetch_headers
 from commands import run
-from environment import (
-    INTERFACES,
-    REQUIREMENTS,
-    Base,
-    Environment,
-    SetupError,
-    report,
-    write,
-)
+from environment import INTERFACES, REQUIREMENTS, Base, Environment, SetupError, report, write
 
 OWNED_BY_ROS = ('numpy', 'opencv-python-headless', 'PyYAML', 'scipy')  # Wheels would shadow them.
 

@@ -196,10 +196,7 @@ def places_of_types(source: str) -> set[tuple[int, int]]:
 
 
 def mutate(
-    module: Path,
-    lines: set[int] | None,
-    tests: tuple[str, ...],
-    sample: int | None,
+    module: Path, lines: set[int] | None, tests: tuple[str, ...], sample: int | None
 ) -> Score | None:
     """Test the mutations of a module; return None if the unmutated tests fail."""
     chosen = mutations(module, lines)

@@ -127,10 +127,7 @@ def turn_and_flip(scene: Scene, pixels: Tensor, boxes: Tensor) -> tuple[Tensor, 
     if not scene.is_symmetric:
         return pixels, torch.stack([x1, y1, x2, y2], -1)
     pixels = pick(upside_down, pixels.flip(2), pixels)
-    y1, y2 = (
-        torch.where(upside_down, height - y2, y1),
-        torch.where(upside_down, height - y1, y2),
-    )
+    y1, y2 = (torch.where(upside_down, height - y2, y1), torch.where(upside_down, height - y1, y2))
     pixels = pick(transposed, pixels.transpose(2, 3), pixels)
     straight, swapped = torch.stack([x1, y1, x2, y2], -1), torch.stack([y1, x1, y2, x2], -1)
     return pixels, torch.where(transposed[..., None], swapped, straight)

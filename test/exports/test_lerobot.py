@@ -15,11 +15,7 @@ torch = pytest.importorskip('torch')
 pytest.importorskip('lerobot', reason="no LeRobot: pip install 'lerobot[diffusion]' onnx")
 
 from lerobot.configs.types import FeatureType, PolicyFeature  # noqa: E402
-from lerobot.policies.factory import (  # noqa: E402
-    get_policy_class,
-    make_policy_config,
-    make_pre_post_processors,
-)
+from lerobot.policies.factory import get_policy_class, make_policy_config, make_pre_post_processors  # noqa: E402
 
 JOINTS = ['pan', 'lift', 'grip']
 SMALL_ACT = {'dim_model': 32, 'n_heads': 2, 'dim_feedforward': 64, 'n_encoder_layers': 1}

@@ -15,15 +15,7 @@ import pytest
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 
-from support.tracking_scenes import (  # noqa: E402
-    Step,
-    image_times,
-    observe,
-    panning,
-    shaking,
-    swaying,
-    walking,
-)
+from support.tracking_scenes import Step, image_times, observe, panning, shaking, swaying, walking  # noqa: E402
 from trt_ros.tracking.bytetrack import ByteTracker  # noqa: E402
 from trt_ros.tracking.options import TrackOptions  # noqa: E402
 from trt_ros.tracking.tracker import OcSortTracker  # noqa: E402

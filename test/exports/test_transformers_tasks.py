@@ -154,8 +154,7 @@ def test_depth_equals_postprocessing_of_exporter(
         depth = outputs_of(path, pipeline, frame)['predicted_depth']
         assert depth.std() > 0.1
         own = processor.post_process_depth_estimation(
-            SimpleNamespace(predicted_depth=depth),
-            target_sizes=[(frame.height, frame.width)],
+            SimpleNamespace(predicted_depth=depth), target_sizes=[(frame.height, frame.width)]
         )[0]['predicted_depth'].numpy()
         # It resizes bicubically, this bilinearly: the same where nothing is resized.
         allowed = 1e-5 if frame is small else 0.02

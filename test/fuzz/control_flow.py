@@ -84,8 +84,7 @@ def control() -> Iterator[tuple[str, object]]:
         names = ['a', *(f't{i}' for i in range(width - 1)), 'b']
         recursive[f'bomb_{levels}_{width}'] = [
             function(
-                f'F{level}',
-                ' '.join(f'{to} = f.F{level + 1}({of})' for of, to in pairwise(names)),
+                f'F{level}', ' '.join(f'{to} = f.F{level + 1}({of})' for of, to in pairwise(names))
             )
             for level in range(levels)
         ] + [function(f'F{levels}', 'b = Relu(a)')]

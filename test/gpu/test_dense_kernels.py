@@ -85,10 +85,7 @@ def test_depths_come_with_their_confidence(is_sky, decode_on_gpu):
 )
 @pytest.mark.parametrize(
     'dtype, classes',
-    [
-        *itertools.product(('float32', 'float16', 'bfloat16'), (1, 2, 21)),
-        ('float32', 300),
-    ],
+    [*itertools.product(('float32', 'float16', 'bfloat16'), (1, 2, 21)), ('float32', 300)],
 )
 @pytest.mark.parametrize('are_logits', [False, True])
 def test_confidence_of_all_pixels_is_that_of_numpy(

@@ -7,11 +7,7 @@ from demo.scene import draw_scene
 import numpy as np
 import pytest
 
-from support.bundles import (
-    denoiser,
-    diffusion_policy,
-    write_enhanced,
-)
+from support.bundles import denoiser, diffusion_policy, write_enhanced
 from trt_ros.runtime.pipeline import Pipeline
 
 pytestmark = pytest.mark.gpu

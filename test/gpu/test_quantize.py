@@ -50,11 +50,7 @@ def check_latency(report):
 
 def test_fp8_engine_keeps_the_precision_of_the_demo_detector(gpu, quantize):
     output, report = quantize(MODEL)
-    options = LabeledOptions(
-        model_path=str(output),
-        precision='fp16',
-        device=gpu.index,
-    )
+    options = LabeledOptions(model_path=str(output), precision='fp16', device=gpu.index)
     if gpu.arch == 'sm_90' and load_trt('auto').is_rtx:
         assert 'computes them wrongly' in report['engine']['error']
         with pytest.raises(BackendError, match='computes them wrongly'):

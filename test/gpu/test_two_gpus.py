@@ -169,7 +169,7 @@ def test_device_auto_spreads_pipelines_that_are_opened_at_once(run):
             pipeline.close()
         assert not live(), live()
         print('done')
-    """,
+    """
     )
 
 

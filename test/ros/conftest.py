@@ -70,10 +70,7 @@ def node_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeServer
 
 @pytest.fixture(scope='module')
 def start_node(
-    peer: Peer,
-    domain_id: int,
-    node_server: NodeServer,
-    tmp_path_factory: pytest.TempPathFactory,
+    peer: Peer, domain_id: int, node_server: NodeServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[..., NodeProcess]]:
     """Start a node by its name, script or module, and parameters; ended with the test's module."""
     folder = tmp_path_factory.mktemp('nodes')

@@ -91,10 +91,7 @@ def test_thresholds_change_at_run_time(lane):
         ({'max_detections': 10.5}, 'Wrong parameter type'),
         ({'class_id_format': 'number'}, 'Choose one of name, index.'),
         ({'score_threshold': 'high'}, 'Wrong parameter type'),
-        (
-            {'model_path': 'other.onnx'},
-            'model_path cannot change while active.',
-        ),
+        ({'model_path': 'other.onnx'}, 'model_path cannot change while active.'),
         ({'labels': ['a']}, 'labels cannot change'),
         ({'autostart': False}, 'read-only'),
         ({'score_threshold': 0.9, 'model_path': 'other.onnx'}, 'model_path cannot change'),

@@ -130,9 +130,7 @@ def test_setting_all_parameters_to_their_own_values_succeeds(node, state):
     assert [each.reason for each in answer.results] == [''] * len(dumped)
     assert all(each.successful for each in answer.results)
     assert node.peer.call(
-        SetParametersAtomically,
-        '/lifecycle/set_parameters_atomically',
-        parameters=dumped,
+        SetParametersAtomically, '/lifecycle/set_parameters_atomically', parameters=dumped
     ).result.successful
     assert 'read-only' in node.set(autostart=True)
     if state != 'unconfigured':

@@ -44,10 +44,7 @@ def models(tmp_path_factory):
             constants={'plan': np.arange(2 * HORIZON, dtype=np.float32).reshape(1, HORIZON, 2)},
         ),
         'pair': save_network(
-            folder / 'pair.onnx',
-            'action = Max(q, other)',
-            {'q': (1, 2), 'other': (1, 2)},
-            outputs,
+            folder / 'pair.onnx', 'action = Max(q, other)', {'q': (1, 2), 'other': (1, 2)}, outputs
         ),
         'slow': save_network(
             folder / 'slow.onnx',

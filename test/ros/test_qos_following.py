@@ -167,10 +167,7 @@ class LocalDetector:
                 *('-p', 'autostart:=true', '-p', 'qos_depth:=50'),
             ],
         )
-        self.node = DetectorNode(
-            open_pipeline=open_pipeline,
-            context=self.context,
-        )
+        self.node = DetectorNode(open_pipeline=open_pipeline, context=self.context)
         self.executor = SingleThreadedExecutor(context=self.context)
         self.executor.add_node(self.node)
         self.is_ending = False

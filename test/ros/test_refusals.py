@@ -85,7 +85,7 @@ CASES = {
         (
             {'inputs': ['x=constant:0', 'k=tf:a,b#rotation']},
             'No network input is bound to a topic.',
-        ),
+        )
     ],
     ('classifier', 'informed'): [
         (
@@ -120,9 +120,7 @@ CASES = {
         ({'image_topics': ['']}, "image_topics has an invalid topic ''."),
         ({'labels': ['a'], 'labels_path': 'somewhere'}, 'Both labels and labels_path are given.'),
     ],
-    ('depth', 'pose'): [
-        ({}, 'This is a keypoint network; expected a depth network.'),
-    ],
+    ('depth', 'pose'): [({}, 'This is a keypoint network; expected a depth network.')],
     ('depth', 'disparity'): [
         (
             {'depth_kind': 'disparity'},
@@ -130,14 +128,12 @@ CASES = {
         ),
         ({'depth_kind': 'affine'}, 'depth_kind is affine, but the network returns no points'),
     ],
-    ('policy', 'mirror'): [
-        ({}, 'inputs is empty.'),
-    ],
+    ('policy', 'mirror'): [({}, 'inputs is empty.')],
     ('tracker', None): [
         (
             {'detections_3d_topics': ['front', 'front']},
             'detections_3d_topics goes without use_appearance, and names each topic',
-        ),
+        )
     ],
     ('image_source', None): [
         ({'source': ''}, 'The parameter source is empty.'),
@@ -146,9 +142,7 @@ CASES = {
         ({'source': __file__}, 'as a video'),
         ({'source': '/dev/video99'}, 'cannot be opened'),
     ],
-    ('overlay', None): [
-        ({'output_dir': f'{__file__}/folder'}, '/folder cannot be created.'),
-    ],
+    ('overlay', None): [({'output_dir': f'{__file__}/folder'}, '/folder cannot be created.')],
 }
 #: Parameters of a node with a network, which others are added to.
 COMMON = {

@@ -130,9 +130,7 @@ class Go1:
         turn.x, turn.y, turn.z = sensor['gyro']
         velocity.x, velocity.y, velocity.z = sensor['local_linvel']
         state = JointState(
-            name=JOINTS,
-            position=self.data.qpos[7:].tolist(),
-            velocity=self.data.qvel[6:].tolist(),
+            name=JOINTS, position=self.data.qpos[7:].tolist(), velocity=self.data.qvel[6:].tolist()
         )
         now = self.time if self.is_simulated else time.time()
         for message in (imu, odometry, state):

@@ -88,9 +88,7 @@ def write_recording(folder: Path, messages, storage='mcap', qos=None, compressio
                     topic, kind, typestore=STORE, offered_qos_profiles=(qos or {}).get(topic, ())
                 )
             writer.write(
-                connections[topic],
-                START_NS + index * STEP_NS,
-                STORE.serialize_cdr(message, kind),
+                connections[topic], START_NS + index * STEP_NS, STORE.serialize_cdr(message, kind)
             )
     return folder
 

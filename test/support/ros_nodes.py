@@ -157,12 +157,7 @@ class NodeProcess(RemoteNode):
 class Lane:
     """The way through one active detector: images in, detections and diagnostics out."""
 
-    def __init__(
-        self,
-        node: NodeProcess,
-        kind: type | None = None,
-        topic: str = '/image',
-    ) -> None:
+    def __init__(self, node: NodeProcess, kind: type | None = None, topic: str = '/image') -> None:
         from diagnostic_msgs.msg import DiagnosticArray
         from sensor_msgs.msg import Image
         from vision_msgs.msg import Detection2DArray

@@ -105,10 +105,7 @@ class Peer:
         return self._repeat(lambda: self.ask(kind, service, **fields), service)
 
     def _repeat(
-        self,
-        ask: Callable[[], Any],
-        service: str,
-        is_gone: Callable[[], bool] = lambda: False,
+        self, ask: Callable[[], Any], service: str, is_gone: Callable[[], bool] = lambda: False
     ) -> Any:
         """Ask again, after twice the time, until one has an answer or the server is gone."""
         is_answered, answers, seconds = threading.Event(), [], 0.2

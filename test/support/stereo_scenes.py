@@ -170,9 +170,7 @@ def save_iterations(folder: Path) -> Path:
         inputs={'match': ['left', 'right']},
         outputs={'step': ['disp_next']},
         data_flow={'match/disparity': ['step/goal'], 'match/confidence': ['step/disp']},
-        loops=[
-            {'models': ['step'], 'steps': 12, 'carry': {'step/disp_next': 'step/disp'}},
-        ],
+        loops=[{'models': ['step'], 'steps': 12, 'carry': {'step/disp_next': 'step/disp'}}],
     )
     document = yaml.safe_load(path.read_text())
     document['models'] = {'match': match, **document['models']}

@@ -182,10 +182,7 @@ def test_the_log_of_a_killed_recorder_is_read(tmp_path):
 @pytest.mark.parametrize('make', [raw_image, compressed_image])
 def test_depth_beside_color_is_no_topic_of_color(tmp_path, make):
     depth = np.full((4, 6), 1000, np.uint16)
-    messages = [
-        ('/depth', 0, make(0, depth, '16UC1')),
-        ('/color', 1, raw_image(1, NOISE[1])),
-    ]
+    messages = [('/depth', 0, make(0, depth, '16UC1')), ('/color', 1, raw_image(1, NOISE[1]))]
     for number, written in enumerate((messages, messages[:1])):
         with closing(Recording(write_recording(tmp_path / f'{number}', written))) as recording:
             assert color_topics(recording) == [['/color'], ['/depth']][number]

@@ -91,11 +91,7 @@ class Kernels:
     """
 
     def __init__(
-        self,
-        name: str,
-        arch: str,
-        cache_dir: Path | None = None,
-        functions: Functions = None,
+        self, name: str, arch: str, cache_dir: Path | None = None, functions: Functions = None
     ) -> None:
         self.name = name
         context = current_context()

@@ -5,12 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from trt_ros.families.family import (
-    IMAGENET_PREPROCESS,
-    STRETCH_PREPROCESS,
-    Family,
-    trained,
-)
+from trt_ros.families.family import IMAGENET_PREPROCESS, STRETCH_PREPROCESS, Family, trained
 from trt_ros.families.head import Head
 from trt_ros.families.layout import Layout, Out
 from trt_ros.results.arrays import Depth

@@ -16,12 +16,7 @@ from trt_ros.results.classes import Classification
 from trt_ros.results.labels import name_of
 from trt_ros.results.masks import ClassMask, Instances, mask_dtype
 from trt_ros.results.poses import NAMES, Poses
-from trt_ros.ros.dds.cdr import (
-    ImageWriter,
-    append_aligned,
-    append_text,
-    begin_message,
-)
+from trt_ros.ros.dds.cdr import ImageWriter, append_aligned, append_text, begin_message
 from trt_ros.ros.dds.cdr_detections import DetectionWriter
 from trt_ros.runtime.pipeline import Pipeline
 

@@ -212,9 +212,7 @@ def test_another_user_is_refused(gid, side):
     lines = []
     publisher = SharedPublisher(gid, lines.append) if side == 'subscriber' else None
     process = subprocess.Popen(
-        [sys.executable, '-c', OTHER_USER, side, gid.hex()],
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, '-c', OTHER_USER, side, gid.hex()], stdout=subprocess.PIPE, text=True
     )
     process.stdout.readline()
     if publisher:

@@ -13,10 +13,7 @@ def test_an_image_becomes_one_of_twice_its_size_and_inverted(start, peer, tmp_pa
         'large = Resize <mode = "nearest"> (x, "", scales) y = Sub(one, large)',
         {'x': (1, 3, 48, 64)},
         {'y': (1, 3, 96, 128)},
-        constants={
-            'scales': np.array([1, 1, 2, 2], np.float32),
-            'one': np.array(1, np.float32),
-        },
+        constants={'scales': np.array([1, 1, 2, 2], np.float32), 'one': np.array(1, np.float32)},
     )
     _, ask = start('enhancer', 'twice', model, decoder='image')
     picture = half_and_half((255, 40, 0), (0, 10, 200))

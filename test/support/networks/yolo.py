@@ -194,10 +194,7 @@ def yolov5():
             f{level} = Constant <value_ints = [1, -1, 8]> ()
             z{level} = Reshape (y{level}, f{level})
         """
-        weights += [
-            f'float[24,3,1,1] w{level}',
-            f'float[1,3,{size},{size},2] grid{level}',
-        ]
+        weights += [f'float[24,3,1,1] w{level}', f'float[1,3,{size},{size},2] grid{level}']
         parts.append(f'z{level}')
     return body + f'output0 = Concat <axis = 1> ({", ".join(parts)})', [
         *weights,

@@ -99,11 +99,7 @@ def test_a_bundle_of_dynamic_networks_is_built_for_its_shapes(tmp_path, capsys):
     path.write_text(yaml.safe_dump(document, sort_keys=False))
     assert main(['build', str(path), '--json']) == 0
     [profile] = json.loads(capsys.readouterr().out)['A']['profiles']
-    assert {each['name']: each['high'] for each in profile} == {
-        'ai1': [3],
-        'ai2': [3],
-        'ai3': [3],
-    }
+    assert {each['name']: each['high'] for each in profile} == {'ai1': [3], 'ai2': [3], 'ai3': [3]}
 
 
 def test_verbs_know_a_detector_with_a_classifier(tmp_path, capsys):

@@ -208,11 +208,7 @@ def test_swap_on_disk_counts_as_memory_and_zram_does_not(machine, ram_kib, swaps
             'missing',
             'sudo nvidia-smi -pm 1',
         ),
-        (
-            '[N/A], [N/A], [N/A], [N/A], [N/A], [N/A], 34, [N/A], [N/A], [N/A], [N/A]',
-            'ok',
-            '34 C',
-        ),
+        ('[N/A], [N/A], [N/A], [N/A], [N/A], [N/A], 34, [N/A], [N/A], [N/A], [N/A]', 'ok', '34 C'),
     ],
 )
 def test_clocks_power_and_link_of_nvidia_smi(machine, line, state, said):
@@ -339,10 +335,7 @@ def test_gpu_that_library_does_not_support_is_a_problem(machine):
             'usr/lib/python3.10/dist-packages/tensorrt/__init__.py',
             'use /usr/bin/python3.10, or a virtual environment of it with --system-site-packages',
         ),
-        (
-            'usr/lib/aarch64-linux-gnu/libnvinfer.so.10',
-            'sudo apt install python3-libnvinfer',
-        ),
+        ('usr/lib/aarch64-linux-gnu/libnvinfer.so.10', 'sudo apt install python3-libnvinfer'),
     ],
 )
 def test_tensorrt_of_apt_that_this_python_does_not_see(machine, file, said):

@@ -143,12 +143,7 @@ def test_larger_batch_than_the_engine_was_built_for_is_refused(write, engine):
 @pytest.mark.parametrize(
     ('magic', 'sidecar', 'problem', 'reason'),
     [
-        (
-            b'vtrt',
-            SIDECAR,
-            'Triton cannot load',
-            'tensorrt_rtx; Triton runs those of tensorrt.',
-        ),
+        (b'vtrt', SIDECAR, 'Triton cannot load', 'tensorrt_rtx; Triton runs those of tensorrt.'),
         (b'ftrt', None, 'Inputs and outputs of', 'engine of `trt-ros build` with its sidecar'),
         (b'ftrt', {**SIDECAR, 'plan_sha256': '0'}, 'Inputs and outputs of', 'with its sidecar'),
     ],

@@ -58,8 +58,7 @@ def test_values_that_are_not_finite_are_dropped_before_the_activation(name, kern
 
 
 @pytest.mark.parametrize(
-    'name',
-    nightly_but(FEW, (each for each in CASES if not each.startswith(('ufld', 'lstr')))),
+    'name', nightly_but(FEW, (each for each in CASES if not each.startswith(('ufld', 'lstr'))))
 )
 def test_tiles_of_every_family_give_the_boxes_of_numpy(name, kernels):
     cases = [CASES[name](seed) for seed in range(4)]

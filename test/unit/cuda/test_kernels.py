@@ -23,8 +23,7 @@ YOLOV8 = frozenset({'select_columns_float32', 'rank_float32', 'mask_upright', 'r
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    'arch',
-    [ARCHITECTURES[0], *(pytest.param(arch, marks=NIGHTLY) for arch in ARCHITECTURES[1:])],
+    'arch', [ARCHITECTURES[0], *(pytest.param(arch, marks=NIGHTLY) for arch in ARCHITECTURES[1:])]
 )
 def test_preprocessing_compiles_for(arch):
     assert kernels.cubin_of('preprocess', arch)[:4] == b'\x7fELF'
@@ -32,8 +31,7 @@ def test_preprocessing_compiles_for(arch):
 
 @NIGHTLY
 @pytest.mark.parametrize(
-    ('arch', 'dtype'),
-    [*zip(ARCHITECTURES, itertools.cycle(['float16', 'bfloat16', 'float32']))],
+    ('arch', 'dtype'), [*zip(ARCHITECTURES, itertools.cycle(['float16', 'bfloat16', 'float32']))]
 )
 def test_decoding_compiles_for(arch, dtype):
     others = {'float32', 'float16', 'bfloat16'} - {dtype}

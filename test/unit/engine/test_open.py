@@ -33,9 +33,7 @@ def test_unknown_facts_are_omitted():
     assert diagnostics_of({}) == {}
 
 
-def test_the_diagnostics_get_the_key_of_the_files_name_and_the_real_precisions(
-    built_cache,
-):
+def test_the_diagnostics_get_the_key_of_the_files_name_and_the_real_precisions(built_cache):
     (path,) = EngineCache(built_cache).entries()
     diagnostics = diagnostics_of(read_sidecar(path))
     assert list(diagnostics) == ['engine key', 'layer precisions']

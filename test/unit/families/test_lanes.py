@@ -191,12 +191,7 @@ def test_a_point_is_the_mean_of_the_best_cell_and_its_neighbors(network):
 
 def test_lanes_come_best_score_first_and_limited(network):
     outputs = empty(CULANE)
-    for lane, kind, logit in (
-        (0, 'col', 1.0),
-        (1, 'row', 3.0),
-        (2, 'row', 2.0),
-        (3, 'col', 4.0),
-    ):
+    for lane, kind, logit in ((0, 'col', 1.0), (1, 'row', 3.0), (2, 'row', 2.0), (3, 'col', 4.0)):
         place(outputs, lane, 50, slice(None), kind, logit)
     assert decode_v2(network, CULANE, outputs).detections.labels.tolist() == [3, 1, 2, 0]
     for limits, labels in (({'score': 0.9}, [3, 1]), ({'max_detections': 1}, [3])):

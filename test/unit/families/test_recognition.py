@@ -451,8 +451,7 @@ def test_any_description_gets_a_decoder_or_an_error(seed):
 
 
 @pytest.mark.parametrize(
-    ('families', 'family'),
-    [(decoder.ALL_FAMILIES, 'rfdetr_seg'), (decoder.DETECTORS, 'rfdetr')],
+    ('families', 'family'), [(decoder.ALL_FAMILIES, 'rfdetr_seg'), (decoder.DETECTORS, 'rfdetr')]
 )
 def test_the_family_that_reads_more_outputs_is_chosen_among_all(network, families, family):
     seen = network('dets (1, 100, 4); labels (1, 100, 91); masks (1, 100, 78, 78)', hw=(312, 312))

@@ -96,10 +96,7 @@ def test_with_b_frames_each_picture_has_its_result(label, tmp_path, codec):
 
 @pytest.mark.parametrize(
     ('codec', 'has_pts', 'cause'),
-    [
-        ('h264', True, 'lost video packets'),
-        ('h265', False, 'damaged video packet'),
-    ],
+    [('h264', True, 'lost video packets'), ('h265', False, 'damaged video packet')],
 )
 def test_pictures_between_a_lost_packet_and_the_next_key_frame_are_dropped(
     label, tmp_path, codec, has_pts, cause

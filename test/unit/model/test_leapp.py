@@ -25,10 +25,7 @@ def replaced(path: Path, *pairs: tuple[str, str]) -> Path:
 def test_inputs_and_outputs_have_their_own_names_where_these_are_unique(tmp_path):
     networks = {'A': sums('x y', 'z h'), 'B': sums('x z', 'out h')}
     path = write_bundle(
-        tmp_path,
-        networks,
-        inputs={'A': ['x', 'y'], 'B': ['x']},
-        data_flow={'A/z': ['B/z']},
+        tmp_path, networks, inputs={'A': ['x', 'y'], 'B': ['x']}, data_flow={'A/z': ['B/z']}
     )
     bundle = read_bundle(path)
     assert [spec.name for spec in bundle.inputs] == ['A/x', 'y', 'B/x']
@@ -39,11 +36,7 @@ def test_inputs_and_outputs_have_their_own_names_where_these_are_unique(tmp_path
 
 def test_fed_back_inputs_are_states_of_the_initial_values(tmp_path):
     path = two_sums(tmp_path)
-    assert read_bundle(path).bindings[1:] == (
-        'ai2=state:ao2',
-        'ai3=state:bo3',
-        'bi2=state:bo2',
-    )
+    assert read_bundle(path).bindings[1:] == ('ai2=state:ao2', 'ai3=state:bo3', 'bi2=state:bo2')
     (tmp_path / 'start.safetensors').touch()
     replaced(path, ('pipeline:', 'pipeline:\n  initial_values: start.safetensors'))
     assert read_bundle(path).bindings[1] == (
@@ -87,11 +80,7 @@ def test_a_loop_has_values_per_step(tmp_path):
     bundle = read_bundle(denoiser(tmp_path, steps=3))
     single, loop = bundle.groups
     assert (single.networks, single.steps) == (('encoder',), 1)
-    assert (loop.networks, loop.steps, loop.carry) == (
-        ('step',),
-        3,
-        {'step/x': 'step/x_next'},
-    )
+    assert (loop.networks, loop.steps, loop.carry) == (('step',), 3, {'step/x': 'step/x_next'})
     assert loop.values['step/t'].tolist() == [[[0]], [[1]], [[2]]]
     assert loop.values['step/dt'].dtype == np.float32
     assert bundle.bindings[1] == 'x=noise:normal?seed=42'

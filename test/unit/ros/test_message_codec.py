@@ -168,10 +168,7 @@ CASES = {
         lambda: TwistStamped(header=header(), twist=Twist(linear=vector(), angular=vector())),
         lambda m: [*of(m.twist.linear), *of(m.twist.angular)],
     ),
-    'vector:t': (
-        lambda: Vector3Stamped(header=header(), vector=vector()),
-        lambda m: of(m.vector),
-    ),
+    'vector:t': (lambda: Vector3Stamped(header=header(), vector=vector()), lambda m: of(m.vector)),
     'wrench:t#torque,force': (wrench, lambda m: [*of(m.wrench.torque), *of(m.wrench.force)]),
     'camera_info:t#k[0,4,2,5],d': (camera_info, lambda m: [*m.k[[0, 4, 2, 5]], *m.d]),
     'camera_info:t#p': (camera_info, lambda m: m.p),

@@ -311,8 +311,7 @@ def taking_thread(
                 take()
             except Exception:
                 node.get_logger().error(
-                    f'Failed to take {noun}.\n{traceback.format_exc()}',
-                    throttle_duration_sec=10.0,
+                    f'Failed to take {noun}.\n{traceback.format_exc()}', throttle_duration_sec=10.0
                 )
                 stopping.wait(0.1)
 

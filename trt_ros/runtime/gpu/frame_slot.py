@@ -104,10 +104,7 @@ class FrameSlot:
         self._last: _LastRun | None = None
 
     def buffers_for(
-        self,
-        images: int,
-        tensors: Arrays = NO_TENSORS,
-        after: Event | None = None,
+        self, images: int, tensors: Arrays = NO_TENSORS, after: Event | None = None
     ) -> BatchBuffers:
         """Return the buffers of a run; see BuffersByShape.get."""
         shapes = {

@@ -189,10 +189,7 @@ def host_times(pipeline: GpuPipeline, work: Work, rounds: int) -> dict[str, list
 
 
 def frames_per_second(
-    pipeline: GpuPipeline,
-    work: Work,
-    runs: int,
-    clock: Callable[[], float] = time.perf_counter,
+    pipeline: GpuPipeline, work: Work, runs: int, clock: Callable[[], float] = time.perf_counter
 ) -> float:
     """Measure the images per second in `runs` runs while every slot is always busy."""
     pending: list[Pending] = []
@@ -252,12 +249,7 @@ def layer_times(pipeline: GpuPipeline, work: Work, rounds: int) -> dict[str, flo
     return {name: total / rounds for name, total in totals.items()}
 
 
-def measure(
-    pipeline: GpuPipeline,
-    frame: Frame | None,
-    *,
-    rounds: int = 200,
-) -> dict[str, Any]:
+def measure(pipeline: GpuPipeline, frame: Frame | None, *, rounds: int = 200) -> dict[str, Any]:
     """Measure stages, graph, runs and throughput (ms, for JSON); `frame`: None without images."""
     work = Work.of(pipeline, frame)
     with mark('warm-up'):

@@ -194,10 +194,7 @@ class GpuPipeline(Pipeline[Any]):
         self.frames = self.zero_copy_frames = 0
 
     def start(
-        self,
-        frames: Sequence[Frame],
-        thresholds: Thresholds,
-        tensors: Arrays = NO_TENSORS,
+        self, frames: Sequence[Frame], thresholds: Thresholds, tensors: Arrays = NO_TENSORS
     ) -> Pending:
         """Launch a run, whose slot is busy until it is waited for; see Pipeline.start."""
         self.faults.check()
@@ -260,11 +257,7 @@ class GpuPipeline(Pipeline[Any]):
             self.slots.give_back(slot)
 
     def _read(
-        self,
-        launched: Launched,
-        frames: Sequence[Frame],
-        thresholds: Thresholds,
-        tensors: Arrays,
+        self, launched: Launched, frames: Sequence[Frame], thresholds: Thresholds, tensors: Arrays
     ) -> list[Any]:
         """Return the results of a run that has finished: those of the GPU decoder, if it ran."""
         readers = launched.captured.readers
@@ -337,10 +330,7 @@ def _example_runs(
     crop = shared.crop
     if crop is not None:
         for batch in reversed(shared.batches):
-            yield (
-                frames,
-                {REGIONS: whole_image(crop, crop.preprocess.input_hw[::-1], batch)},
-            )
+            yield (frames, {REGIONS: whole_image(crop, crop.preprocess.input_hw[::-1], batch)})
         return
     for images in range(shared.batches[-1], 0, -1):
         yield frames * images, tensors

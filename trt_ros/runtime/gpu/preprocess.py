@@ -120,10 +120,7 @@ class Geometry:
 
 
 def preprocess_args(
-    preprocess: Preprocess,
-    geometries: Sequence[Geometry],
-    sources: Sequence[int],
-    target: int,
+    preprocess: Preprocess, geometries: Sequence[Geometry], sources: Sequence[int], target: int
 ) -> list[PreprocessArgs]:
     """
     Return the arguments of each kernel launch that writes one image of a network's input.

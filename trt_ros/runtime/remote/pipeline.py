@@ -25,10 +25,7 @@ class RemotePipeline(CpuPipeline[ResultT]):
         self._threads = ThreadPoolExecutor(runner.in_flight, thread_name_prefix='inference server')
 
     def submit_run(
-        self,
-        frames: Sequence[Frame],
-        thresholds: Thresholds,
-        tensors: Arrays = NO_TENSORS,
+        self, frames: Sequence[Frame], thresholds: Thresholds, tensors: Arrays = NO_TENSORS
     ) -> Future[list[ResultT]]:
         """Preprocess images and start a run; see Pipeline.submit_run."""
         if self._memory_feeds:  # In order.

@@ -268,10 +268,7 @@ def test_painted_instances_are_read_behind_the_boxes(described, dtype):
 @pytest.mark.parametrize(
     'source, structs',
     [
-        (
-            'preprocess',
-            {'Preprocess': graph_steps.PreprocessArgs, 'Numbered': NumberedArgs},
-        ),
+        ('preprocess', {'Preprocess': graph_steps.PreprocessArgs, 'Numbered': NumberedArgs}),
         (
             'decode',
             {

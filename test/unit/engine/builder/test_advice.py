@@ -10,11 +10,7 @@ import pytest
 from support.builds import build_here
 from support.save_network import parse_network
 from trt_ros.cli import main
-from trt_ros.engine.builder.advice import (
-    advise_on_layers,
-    advise_on_model,
-    advise_on_quantization,
-)
+from trt_ros.engine.builder.advice import advise_on_layers, advise_on_model, advise_on_quantization
 from trt_ros.engine.builder.layers import EngineLayer, parse_inspector
 
 

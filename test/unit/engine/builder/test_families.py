@@ -7,9 +7,7 @@ import pytest
 
 from support.builds import build_here
 from support.descriptions import FAMILIES
-from support.networks.detr import (
-    rtdetr_deployed,
-)
+from support.networks.detr import rtdetr_deployed
 from support.networks.other import (
     classifier,
     depth,
@@ -19,14 +17,7 @@ from support.networks.other import (
     torchvision,
     yolov3,
 )
-from support.networks.yolo import (
-    IMAGE,
-    ULTRALYTICS,
-    yolov5,
-    yolov8_obb,
-    yolov8_seg,
-    yolov10,
-)
+from support.networks.yolo import IMAGE, ULTRALYTICS, yolov5, yolov8_obb, yolov8_seg, yolov10
 from trt_ros.decode.choice import open_head
 from trt_ros.engine.builder.onnx_check import read_network
 from trt_ros.errors import ModelError

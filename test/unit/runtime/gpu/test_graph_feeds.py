@@ -8,12 +8,7 @@ import pytest
 
 from support.device_arrays import OnGpu
 from support.host_context import ASKED, HostContext
-from trt_ros.errors import (
-    BadFrameError,
-    CapacityError,
-    ParameterError,
-    TensorMismatchError,
-)
+from trt_ros.errors import BadFrameError, CapacityError, ParameterError, TensorMismatchError
 from trt_ros.families.registry import TENSORS
 from trt_ros.model.feeds import FEEDS
 from trt_ros.model.feeds.base import Given
@@ -267,9 +262,7 @@ def test_a_padded_input_and_its_mask_have_one_graph_per_slot(
 ):
     caplog.set_level('INFO', 'trt_ros')
     pipeline = open_inputs(
-        counter((1, size)),
-        (f'step=tensor:step?{settings}', 'h=mask:step'),
-        frames_in_flight=slots,
+        counter((1, size)), (f'step=tensor:step?{settings}', 'h=mask:step'), frames_in_flight=slots
     )
     pipeline.warm_up()
     captured = cuda.calls['cudaStreamBeginCapture']

@@ -93,10 +93,7 @@ def test_one_binding_may_serve_all_inputs(shapes_of):
 def test_a_mask_is_as_large_as_the_input_of_its_rows(tmp_path):
     path = save_pool(tmp_path / 'pool.onnx')
     inputs = ('valid=mask:points', 'points=tensor:points?capacity=64', 'count=count:points')
-    assert built(path, inputs) == {
-        'points': ((1, 1, 2), (1, 64, 2)),
-        'valid': ((1, 1), (1, 64)),
-    }
+    assert built(path, inputs) == {'points': ((1, 1, 2), (1, 64, 2)), 'valid': ((1, 1), (1, 64))}
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,7 @@
 import numpy as np
 import pytest
 
-from trt_ros.runtime.gpu.staging import (
-    SMALL_NBYTES,
-    Part,
-    Source,
-    TensorSource,
-    plan_transfers,
-)
+from trt_ros.runtime.gpu.staging import SMALL_NBYTES, Part, Source, TensorSource, plan_transfers
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
 

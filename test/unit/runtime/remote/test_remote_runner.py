@@ -317,10 +317,7 @@ def secured(serve, color_detector, certificate, tmp_path):
         color_detector(),
         arguments=['--token=s3cret-token', f'--certificate={certificate_path}', f'--key={key}'],
     )
-    options = {
-        'remote_ca_path': str(certificate_path),
-        'remote_token_path': str(token_path),
-    }
+    options = {'remote_ca_path': str(certificate_path), 'remote_token_path': str(token_path)}
     return server.address('colors', 'grpcs'), options
 
 
