@@ -68,11 +68,15 @@ BOUND = (
                 f'{kind}.launch.py model_path:={{models}}/{kind}.onnx container:=new',
                 f'[{kind}]: activate: inactive -> active',
             )
-            for kind in ('classifier', 'segmenter', 'pose')
+            for kind in ('classifier', 'segmenter')
         ),
-        started(  # Its output is named as that of a mask.
-            'depth.launch.py model_path:={models}/depth.onnx decoder:=depth container:=new',
-            '[depth]: activate: inactive -> active',
+        *(  # Their outputs are named as those of a mask, or are no keypoints.
+            started(
+                f'{kind}.launch.py model_path:={{models}}/{kind}.onnx container:=new '
+                f'decoder:={name}',
+                f'[{kind}]: activate: inactive -> active',
+            )
+            for kind, name in (('depth', 'depth'), ('pose', 'yolov8_pose'))
         ),
         started(
             'tensor.launch.py model_path:={models}/tensor.onnx container:=new',
