@@ -110,7 +110,7 @@ def has_shares(index: int) -> bool:
 
 def create_stream(context: Context, priority: int) -> Any:
     """Return the result of the CUDA call that creates a stream in a share; None outside of one."""
-    green = _green.get(int(context.handle))
+    green = _green.get(context.handle)
     if green is None:
         return None
     cuda = driver()
