@@ -116,9 +116,12 @@ class BoxHead(Head[Any]):
         layout, coding = self.layout, self.layout.coding
         if coding.form == 'offsets' and coding.size == 'exp':
             self._require_logarithms(values, places)
+        selected = [
+            (each, select(layout, values, places, each, threshold)) for each in places.levels
+        ]
+        chosen = [each for each in selected if each[1].rows.size]
         found = []
-        for level in places.levels:
-            scored = select(layout, values, places, level, threshold)
+        for level, scored in chosen or selected[:1]:
             box = _box(values, places, level.slices, scored, coding)
             anchors = _anchors(level.grid, places.is_planar) if level.grid else None
             boxes = _corners(box, scored.rows, anchors, level.grid, coding)
@@ -139,9 +142,11 @@ class BoxHead(Head[Any]):
 
     def _require_logarithms(self, values: Values, places: Places) -> None:
         """Check that boxes are not decoded already; raise TensorMismatchError if they are."""
-        sizes = [values.view(level.slices['box'], level.rows)[:, 2:4] for level in places.levels]
-        large = [each.astype(np.float32, copy=False) > MAX_LOG_SIZE for each in sizes]
-        if sum(np.count_nonzero(each) for each in large) > MAX_SHARE * 2 * places.rows:
+        boxes = [values.view(level.slices['box'], level.rows) for level in places.levels]
+        # Column by column: NumPy is slow on rows of two values.
+        sizes = [side.astype(np.float32, copy=False) for box in boxes for side in box.T[2:4]]
+        large = sum(np.count_nonzero(each > MAX_LOG_SIZE) for each in sizes)
+        if large > MAX_SHARE * 2 * places.rows:
             largest = max(float(np.nanmax(each)) for each in sizes if each.size)
             raise TensorMismatchError(
                 f'The output {self.reading.parts[0].spec.name!r} has decoded boxes.',
