@@ -38,6 +38,27 @@ def test_boxes_are_left_top_width_and_height():
     ]
 
 
+def test_boxes_like_those_of_annotations_are_all_found_by_pycocotools():
+    coco = pytest.importorskip('pycocotools.coco').COCO()
+    from pycocotools.cocoeval import COCOeval
+
+    truth = [(18, [8, 4, 16, 12]), (1, [0, 0, 64, 48])]
+    coco.dataset = {
+        'info': {},
+        'images': [{'id': 1}],
+        'categories': [{'id': category} for category, _ in truth],
+        'annotations': [
+            {'id': i, 'image_id': 1, 'category_id': of, 'bbox': box, 'area': 192, 'iscrowd': 0}
+            for i, (of, box) in enumerate(truth, 1)
+        ],
+    }
+    coco.createIndex()
+    evaluation = COCOeval(coco, coco.loadRes(entries_of(TWO)), 'bbox')
+    for step in (evaluation.evaluate, evaluation.accumulate, evaluation.summarize):
+        step()
+    assert evaluation.stats[0] == pytest.approx(1)
+
+
 def test_classes_that_are_no_category_are_left_out():
     assert entries_of(boxes((0, 0, 8, 8, 0.9, 7))) == []
 

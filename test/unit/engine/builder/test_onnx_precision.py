@@ -3,6 +3,7 @@
 import numpy as np
 import onnx
 from onnx import TensorProto
+import onnx.reference
 import onnxruntime
 import pytest
 
@@ -82,6 +83,23 @@ def test_weights_that_fp16_cannot_hold_stay_float32_and_so_does_their_layer(mode
     with pytest.raises(ParameterError, match='no float32 to convert'):
         light(path)
     assert types(light(path, 'bf16'))['x__bf16'] == TensorProto.BFLOAT16
+
+
+def test_a_layer_norm_written_out_and_attention_keep_their_outputs(models):
+    rng = np.random.default_rng(3)
+    path = models.save(
+        """(float[1,8,16] x) => (float[1,8,16] y) <float two = {2}, float small = {0.001}> {
+            a = MatMul(x, w) mean = ReduceMean <axes = [-1]> (a) d = Sub(a, mean)
+            d2 = Pow(d, two) var = ReduceMean <axes = [-1]> (d2) std = Sqrt(var) n = Div(d, std)
+            q = MatMul(n, w) k = Transpose <perm = [0, 2, 1]> (n) s = MatMul(q, k)
+            scaled = Mul(s, small) p = Softmax <axis = -1> (scaled) y = MatMul(p, n)
+        }""",
+        constants={'w': rng.normal(0, 1, (16, 16))},
+    )
+    x = image(1, 8, 16) * 500  # Squares reach 1e6, far beyond fp16.
+    # ONNX Runtime computes fp16 in float32 on a CPU.
+    (y,) = onnx.reference.ReferenceEvaluator(light(path)).run(None, {'x': x})
+    assert worst(y, run(onnx.load(path), x=x)) < 5e-3
 
 
 def test_the_scales_of_a_resize_stay_float32(models):
