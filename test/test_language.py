@@ -101,6 +101,49 @@ def test_violation_is_found(source, offence):
     assert offences(source) == [offence]
 
 
+def undocumented(sources: list[str]) -> list[str]:
+    """Return the public methods without a docstring, of their own or of a base class."""
+    classes = defaultdict(list)
+    for source in sources:
+        for node in parse(source).body:
+            if isinstance(node, ast.ClassDef):
+                classes[node.name].append(node)
+
+    def documented(name: str) -> set[str]:
+        found = {
+            each.name
+            for node in classes[name]
+            for each in node.body
+            if isinstance(each, ast.FunctionDef) and ast.get_docstring(each)
+        }
+        for node in classes[name]:
+            for base in node.bases:
+                found |= documented(ast.unparse(base).partition('[')[0].rpartition('.')[2])
+        return found
+
+    return [
+        f'{name}.{each.name}'
+        for name, nodes in list(classes.items())
+        if name[0] != '_'
+        for node in nodes
+        for each in node.body
+        if isinstance(each, ast.FunctionDef)
+        and each.name[0] != '_'
+        and each.name not in documented(name)
+    ]
+
+
+@pytest.mark.slow
+def test_public_methods_are_documented():
+    assert undocumented([path.read_text() for path in FILES]) == []
+
+
+def test_undocumented_method_is_found():
+    bases = 'class Base(Generic[T]):\n    def run(self):\n        """Run."""\n        return 1\n'
+    plain = 'class Fast(base.Base[int]):\n    def run(self): ...\n    def walk(self): ...\n'
+    assert undocumented([bases, plain]) == ['Fast.walk']
+
+
 @pytest.mark.slow
 def test_public_names_are_unique():
     places = defaultdict(list)

@@ -1,7 +1,5 @@
 """Options as dataclass fields, for nodes, the command line and Python: types and validation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache

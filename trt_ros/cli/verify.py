@@ -8,8 +8,6 @@ With --picture, the network's input is drawn beside its result, for any task and
 and options that differ from the training of the model family, or from its default, are listed.
 """
 
-from __future__ import annotations
-
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 import sys

@@ -63,17 +63,14 @@ class BoxHead(Head[Any]):
 
     @property
     def counts_background(self) -> bool:
-        """Whether class 0 is the background where it is named first."""
         return self.layout.counts_background
 
     @property
     def finds_instances(self) -> bool:
-        """Whether the result is `Instances`."""
         return self.layout.extras in ('coefficients', 'masks')
 
     @property
     def proposes_regions(self) -> bool:
-        """Whether the result has regions for a further network."""
         return self.layout.regions is not None
 
     def __call__(self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds) -> Any:

@@ -53,12 +53,10 @@ class PointHead(Head[Poses]):
 
     @property
     def own_class_names(self) -> tuple[str, ...]:
-        """Names of the classes."""
         return self.layout.class_names
 
     @property
     def keypoint_count(self) -> int | None:
-        """Number of keypoints; None: the network leaves it open."""
         size = self.layout.roles.get('points', '')
         return int(size) // self.layout.values if size.isdigit() else super().keypoint_count
 
@@ -66,7 +64,6 @@ class PointHead(Head[Poses]):
 
     @property
     def region_scale(self) -> float:
-        """Factor on the regions that the network is trained with."""
         return self.layout.region_scale
 
     def __call__(

@@ -1,7 +1,5 @@
 """Table of the precisions that each TensorRT runs on each GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf

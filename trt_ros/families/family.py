@@ -1,7 +1,5 @@
 """Base classes and helpers of the model families: description and family of a network."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, NamedTuple, TypeVar

@@ -108,7 +108,6 @@ class UfldHead(LaneHead):
     def lanes(
         self, values: Sequence[np.ndarray], input_hw: tuple[int, int]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the points of all lanes, see `LaneHead`."""
         (logits,) = values
         return _keypoints(logits, input_hw), np.full(logits.shape[2], MIN_POINTS)
 
@@ -209,7 +208,6 @@ class UfldV2Head(LaneHead):
     def lanes(
         self, values: Sequence[np.ndarray], input_hw: tuple[int, int]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the points of all lanes, see `LaneHead`."""
         size, top = self.anchors.uncropped(input_hw)
         keypoints = np.full((LANES, self.keypoint_count, 3), np.nan, np.float32)
         least = np.zeros(LANES, np.int64)
@@ -295,7 +293,6 @@ class LstrHead(LaneHead):
     def lanes(
         self, values: Sequence[np.ndarray], input_hw: tuple[int, int]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the points of all lanes, see `LaneHead`."""
         logits, curves = values
         scores = _visibility(logits.T)
         with np.errstate(invalid='ignore', over='ignore', divide='ignore'):

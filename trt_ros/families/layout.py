@@ -359,7 +359,6 @@ class BoxLayout(Layout):
 
     @property
     def is_anchored(self) -> bool:
-        """Whether boxes are relative to the anchors of grids."""
         return self.coding.is_anchored
 
 

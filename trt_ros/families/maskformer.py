@@ -55,7 +55,6 @@ class MaskFormerHead(QueryHead[ClassMask]):
     confidence: bool = False
 
     def with_confidence(self) -> MaskFormerHead:
-        """Return the head that computes the confidence, too."""
         return replace(self, confidence=True)
 
     def __call__(

@@ -1,7 +1,5 @@
 """NMS of ONNX: at the end of a network, or cut off it by the engine builder."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial

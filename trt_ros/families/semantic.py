@@ -64,7 +64,6 @@ class SemanticHead(Head[ClassMask]):
         return {self.output_name: self.class_count}
 
     def with_confidence(self) -> SemanticHead | None:
-        """Return the head that computes the confidence, too; None without scores."""
         return None if self.is_classes else replace(self, confidence=True)
 
     def __call__(
@@ -125,11 +124,9 @@ class MaskHeads(Head[ClassMasks]):
 
     @property
     def classes_by_output(self) -> Mapping[str, int | None]:
-        """Numbers of classes by output, None: unknown."""
         return {head.output_name: head.class_count for head in self.heads}
 
     def with_confidence(self) -> MaskHeads | None:
-        """Return the head that computes confidences, too; None if a mask has no scores."""
         heads = [head.with_confidence() for head in self.heads]
         scored = tuple(head for head in heads if head is not None)
         return MaskHeads.of(scored) if len(scored) == len(heads) else None

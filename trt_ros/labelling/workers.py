@@ -1,7 +1,5 @@
 """Labelling of many recordings by pipelines, each in a process; one that dies is replaced."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass

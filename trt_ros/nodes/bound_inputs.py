@@ -200,7 +200,6 @@ class BoundInputs(NodeInputs):
         return f'input {binding.input}: {binding.kind} on {topics}{name}{held}{feed.details}'
 
     def ignored_parameters(self) -> set[str]:
-        """Return the names of parameters that have no effect on these topics."""
         ignored = {'batch_wait_ms', 'max_batch_size'}
         awaited = [topic for topic in self.topics if not topic.is_held]
         if len(awaited) == 1 or self._node.parameters.rate_hz:
@@ -214,7 +213,6 @@ class BoundInputs(NodeInputs):
         return ignored
 
     def activate(self, while_active: Resources) -> None:
-        """Listen to transforms, where inputs get them."""
         if self._transformed:
             self._transforms = while_active.own(Transforms(self._node))
 
@@ -237,11 +235,9 @@ class BoundInputs(NodeInputs):
         return np.concatenate(rows)
 
     def start(self, sets: list[list[Any]]) -> Future[Sequence[Any]]:
-        """Run sets of messages, one after another."""
         return Finished([self._node.infer_inputs(self._run_inputs(values)) for values in sets])
 
     def publish(self, number: int, result: Any, header: Header, values: list[Any]) -> None:
-        """Publish the result of a set with the first image."""
         frame = values[self.primary] if self._has_images else None
         self._node.publish(self._camera.outputs, result, header, frame)
         self._node.published(result)
@@ -290,7 +286,6 @@ class BoundInputs(NodeInputs):
             )
 
     def why_no_result(self) -> str:
-        """Return a clock that may stand still, or the topics without partners, and a remedy."""
         if self._node.parameters.rate_hz and self._node.is_simulated:
             now = self._node.now_ns() * 1e-9
             return (

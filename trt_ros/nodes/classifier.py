@@ -43,7 +43,6 @@ class ClassifierNode(RegionNode, LabeledNode):
     families = CLASSIFIERS
 
     def advertise(self, camera: Camera) -> Publisher:
-        """Create the publishers of a camera's results."""
         if self.parameters.regions:
             return camera.publisher(Detection2DArray, 'detections')
         return camera.publisher(ClassificationMessage, 'classification')
@@ -51,7 +50,6 @@ class ClassifierNode(RegionNode, LabeledNode):
     def publish(
         self, outputs: Publisher, result: Classification, header: Header, frame: Frame
     ) -> None:
-        """Publish the result of one image."""
         outputs.publish(ClassificationMessage(header=header, results=self._best(result)))
 
     def publish_objects(self, outputs: Publisher, found: ObjectResults, header: Header) -> None:

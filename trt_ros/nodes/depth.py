@@ -132,7 +132,6 @@ class DepthNode(InferenceNode):
         return self._own_kind if kind == 'auto' else kind
 
     def advertise(self, camera: Camera) -> DepthOutputs:
-        """Create the publishers of a camera's results."""
         has_confidence = bool(getattr(self.pipeline.decoder.head, 'confidence_name', ''))
         return DepthOutputs(
             camera,
@@ -157,7 +156,6 @@ class DepthNode(InferenceNode):
         super().activate()
 
     def publish(self, outputs: DepthOutputs, result: Depth, header: Header, frame: Frame) -> None:
-        """Publish the result of one image."""
         depth = outputs.depth.begin(header, frame.wh, '32FC1')
         try:
             is_plain = self.kind in ('relative', 'metric')

@@ -102,7 +102,6 @@ class Detections3DNode(CountingNode):
         self._counts.noun = 'message'
 
     def configure(self) -> None:
-        """Create the publishers."""
         parameters = self.parameters
         parameters.describe_synchronization()  # Raises for contradictory values.
         self._sizes = parse_sizes(parameters.sizes)
@@ -120,7 +119,6 @@ class Detections3DNode(CountingNode):
         )
 
     def activate(self) -> None:
-        """Subscribe to the calibrations, the transforms and the inputs."""
         parameters, own = self.parameters, self.while_active.own
         self._depth_info = CameraInfoStream(self, topic='depth_info')
         self._source_info = (
@@ -229,7 +227,6 @@ class DepthImageCodec(RawImageCodec):
     noun = 'message'
 
     def frame(self, image: ImageView) -> Content:
-        """Return the frame of a view."""
         check_is_depth(image.encoding)  # First: cv_bridge converts others, but not their meaning.
         content = super().frame(image)
         return content._replace(value=(content.value, image.frame_id))

@@ -68,7 +68,6 @@ class DetectorNode(ObjectNode):
         )
 
     def configure(self) -> None:
-        """Open the pipeline and create the publishers."""
         super().configure()
         regions = self.pipeline.regions
         if regions is not None and regions.decoder.task not in ('classify', 'text'):
@@ -87,7 +86,6 @@ class DetectorNode(ObjectNode):
         return {**super().class_maps(), **more}
 
     def advertise(self, camera: Camera) -> DetectorOutputs:
-        """Create the publishers of a camera's results."""
         regions, tracks = self.pipeline.regions, None
         if self.parameters.track:
             tracks = (

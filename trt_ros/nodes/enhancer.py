@@ -24,11 +24,9 @@ class EnhancerNode(InferenceNode):
     families = ENHANCERS
 
     def advertise(self, camera: Camera) -> ImageSender:
-        """Create the publisher of a camera's images."""
         return camera.images('image')
 
     def publish(self, outputs: ImageSender, result: Picture, header: Header, frame: Frame) -> None:
-        """Publish the picture of one image."""
         is_bgr = self.pipeline.preprocess.channel_order == 'bgr'
         height, width = result.pixels.shape[:2]
         pixels = outputs.begin(header, (width, height))

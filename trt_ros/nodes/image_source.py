@@ -81,7 +81,6 @@ class ImageSourceNode(CountingNode):
     Parameters = ImageSourceParameters
 
     def configure(self) -> None:
-        """Open the source and create the publishers."""
         parameters: ImageSourceParameters = self.parameters
         path = parameters.calibration_path
         self._calibration = load_calibration(path) if path else None
@@ -102,7 +101,6 @@ class ImageSourceNode(CountingNode):
         )
 
     def activate(self) -> None:
-        """Start the publishing thread."""
         stopping = threading.Event()
         thread = threading.Thread(target=self._publish_all, args=(stopping,), name='pictures')
         self.while_active.callback(thread.join)

@@ -172,7 +172,6 @@ class InferenceNode(CountingNode):
         return self._inputs
 
     def configure(self) -> None:
-        """Open the pipeline and create the publishers."""
         self._is_due = ProgressThrottle()
         self.while_configured.callback(self._clear)
         if self.parameters.profiling:
@@ -280,7 +279,6 @@ class InferenceNode(CountingNode):
         return not reason
 
     def activate(self) -> None:
-        """Subscribe to the inputs."""
         pipeline, inputs, cameras = self.pipeline, self.inputs, self.cameras
         device = pipeline.device
         inputs.activate(self.while_active)
@@ -358,11 +356,9 @@ class CameraInputs(NodeInputs):
         ]
 
     def start(self, sets: list[list[Any]]) -> Future[Sequence[Any]]:
-        """Run the images of one batch."""
         return self._node.start([frame for [frame] in sets])
 
     def publish(self, number: int, result: Any, header: Header, values: list[Any]) -> None:
-        """Publish the result of one image."""
         self._node.publish(self._node.cameras[number].outputs, result, header, values[0])
         self._node.published(result)
 

@@ -44,7 +44,6 @@ class LabeledNode(InferenceNode):
         return float(self.parameters.score_threshold)
 
     def configure(self) -> None:
-        """Open the pipeline and publish the class names."""
         super().configure()
         self._label_infos = {
             prefix: self.publisher(LabelInfo, f'~/{prefix}label_info', LATCHED)

@@ -74,7 +74,6 @@ class OverlayNode(CountingNode):
         self._class_ids = ClassIds()
 
     def configure(self) -> None:
-        """Create the output folder and the publisher."""
         self._output_dir: Path | None = None
         if self.parameters.output_dir:
             self._output_dir = Path(self.parameters.output_dir).expanduser()
@@ -92,7 +91,6 @@ class OverlayNode(CountingNode):
         self._drawn = ImageSender(self, self.publisher(Image, '~/image', DRAWN_IMAGES))
 
     def activate(self) -> None:
-        """Subscribe to images and detections."""
         self._trails = Trails()
         if self.parameters.boxes_3d:
             self._camera_info = CameraInfoStream(self)

@@ -95,19 +95,16 @@ class PolicyNode(InferenceNode):
         super().__init__(name, **kwargs)
 
     def configure(self) -> None:
-        """Open the pipeline, and check the parameters of the commands."""
         self.while_configured.callback(self._forget)
         super().configure()
 
     def make_inputs(self) -> NodeInputs:
-        """Return the inputs of the open pipeline."""
         if not self.parameters.rate_hz and self.pipeline.frequency:
             self.parameters = replace(self.parameters, rate_hz=self.pipeline.frequency)
         parameters: PolicyParameters = self.parameters
         return PolicyInputs(self, parameters.max_age if parameters.rate_hz else None)
 
     def open(self) -> Iterable[str]:
-        """Open the pipeline; return log lines."""
         if not self.options().has_bindings:
             raise ParameterError(
                 'inputs is empty.',
@@ -129,7 +126,6 @@ class PolicyNode(InferenceNode):
         return [*lines, *told, f'commands: {", ".join(fields)} on {self._command.topic}, {rate}']
 
     def advertise(self, camera: Camera) -> Publisher:
-        """Create the publisher of the commands."""
         kind, topic = self._command.type, self._command.topic
         publisher = (
             camera.publisher(kind, topic[2:])

@@ -72,7 +72,6 @@ class PoseNode(RegionNode, ObjectNode):
         )
 
     def configure(self) -> None:
-        """Open the pipeline and create the publishers."""
         super().configure()
         network = self.pipeline.regions or self.pipeline
         if network.decoder.task != 'pose':
@@ -83,7 +82,6 @@ class PoseNode(RegionNode, ObjectNode):
             )
 
     def advertise(self, camera: Camera) -> PoseOutputs:
-        """Create the publishers of a camera's results."""
         detections = camera.publisher(Detection2DArray, 'detections')
         network = self.pipeline.regions or self.pipeline
         count = network.decoder.head.keypoint_count
@@ -99,7 +97,6 @@ class PoseNode(RegionNode, ObjectNode):
         )
 
     def publish(self, outputs: PoseOutputs, result: Any, header: Header, frame: Frame) -> None:
-        """Publish the result of one image."""
         outputs.detections.send(result, header, self.parameters.class_id_format)
         if outputs.regions and isinstance(result, Poses) and result.regions is not None:
             regions = replace(result.regions, class_names=result.class_names)

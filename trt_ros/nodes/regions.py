@@ -54,7 +54,6 @@ class RegionNode(InferenceNode):
         """Publish the results of the objects of one image."""
 
     def configure(self) -> None:
-        """Open the pipeline and create the publishers."""
         parameters = self.parameters
         if parameters.regions:
             self._counts.note(SURPLUS, 0)
@@ -81,20 +80,17 @@ class RegionNode(InferenceNode):
         super().configure()
 
     def make_inputs(self) -> NodeInputs:
-        """Return the inputs of the open pipeline."""
         if self.parameters.regions:
             return RegionInputs(self)
         return super().make_inputs()
 
     def ignored_parameters(self) -> set[str]:
-        """Return the names of parameters that have no effect on the configured inputs."""
         ignored = super().ignored_parameters()
         if self.parameters.regions:
             return ignored
         return ignored | {each.name for each in fields(RegionOptions)}
 
     def batch_size(self) -> int:
-        """Return the maximum number of images or regions per run."""
         parameters = self.parameters
         return int(parameters.max_regions) if parameters.regions else super().batch_size()
 
@@ -124,17 +120,13 @@ class RegionInputs(NodeInputs):
         ]
 
     def start(self, sets: list[list[Any]]) -> Future[Sequence[ObjectResults]]:
-        """Run the objects of each image."""
         return Finished([self._node.infer_objects(*values) for values in sets])
 
     def publish(self, number: int, result: Any, header: Header, values: list[Any]) -> None:
-        """Publish the results of the objects of one image."""
         self._node.publish_objects(self._node.cameras[0].outputs, result, header)
 
     def ignored_parameters(self) -> set[str]:
-        """Return the names of parameters that have no effect on regions."""
         return {'batch_wait_ms', 'max_batch_size', 'tensor_format'}
 
     def why_no_result(self) -> str:
-        """Return how many images and messages of detections found no partner."""
         return without_partner(self._node, self.topics, 'detections need the stamp of their image')

@@ -96,7 +96,6 @@ class SegmenterNode(ObjectNode):
         return self.pipeline.decoder.head.finds_instances
 
     def advertise(self, camera: Camera) -> SegmenterOutputs:
-        """Create the publishers of a camera's results."""
         outputs = SegmenterOutputs(
             {prefix: camera.images(f'{prefix}mask') for prefix in self.class_maps()},
             {
@@ -122,7 +121,6 @@ class SegmenterNode(ObjectNode):
         header: Header,
         frame: Frame,
     ) -> None:
-        """Publish the result of one image."""
         wants_confidence = any(each.is_wanted() for each in outputs.confidences.values())
         masks = result.class_masks(outputs.mask_dtype, with_confidence=wants_confidence)
         if isinstance(result, Instances) and outputs.instances and outputs.detections:

@@ -53,7 +53,6 @@ class TensorNode(RegionNode):
     _format: TensorFormat | None = None
 
     def advertise(self, camera: Camera) -> TensorOutputs:
-        """Create the publishers of a camera's results."""
         assert self._format is not None
         return TensorOutputs(
             self._format.advertise(self, camera.publisher, self.pipeline.outputs),
@@ -128,5 +127,4 @@ class TensorNode(RegionNode):
         return [*super().open(), f'tensor format: {self._format.name}']
 
     def ignored_parameters(self) -> set[str]:
-        """Return the names of parameters that have no effect on the configured inputs."""
         return super().ignored_parameters() - {'tensor_format'}

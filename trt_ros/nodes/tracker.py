@@ -101,7 +101,6 @@ class TrackerNode(CountingNode):
         self._counts.noun = 'message'
 
     def configure(self) -> None:
-        """Create the publisher."""
         open_tracker(self.parameters.track_method, self._ids)  # Fails here without SciPy.
         qos = QoSProfile(depth=self.parameters.qos_depth)
         if self.parameters.detections_3d_topics:

@@ -140,7 +140,6 @@ class Objects(Result):
         return self.take(np.flatnonzero(passes)[: thresholds.max_detections])
 
     def as_json(self, write_array: WriteArray | None = None) -> dict[str, Any]:
-        """Return the objects as data for JSON."""
         return {
             'detections': [
                 {
@@ -218,7 +217,6 @@ class Boxes(Objects):
     region_results: Sequence[Result | None] = ()
 
     def take(self: BoxesT, indices: np.ndarray) -> BoxesT:
-        """Return some boxes, (K,) indices, in their order."""
         values: dict[str, Any] = {name: each[indices] for name, each in self._arrays().items()}
         if self.region_results:
             values['region_results'] = [self.region_results[i] for i in indices.tolist()]
@@ -242,7 +240,6 @@ class Boxes(Objects):
         return {name: each for name, each in values.items() if isinstance(each, np.ndarray)}
 
     def with_ids(self: BoxesT, ids: np.ndarray | None) -> BoxesT:
-        """Return the same boxes with other identities."""
         return replace(self, ids=ids)
 
 
@@ -267,7 +264,6 @@ class Detections(Boxes):
 
     @classmethod
     def from_detections(cls, found: Detections) -> Detections:
-        """Return the boxes."""
         return found
 
     @property
@@ -319,11 +315,9 @@ class OrientedBoxes(Boxes):
         return np.hstack(hull(np.column_stack([self.cxcywh, self.theta])))
 
     def rotated_boxes(self) -> np.ndarray:
-        """Return (N, 5) float64: center x, y, width, height and the angle of the width."""
         return np.column_stack([self.cxcywh, self.theta]).astype(np.float64)
 
     def corners(self) -> np.ndarray:
-        """Compute the corners: (N, 4, 2) float32, in pixels, in drawing order."""
         cos, sin = np.cos(self.theta), np.sin(self.theta)
         along = np.stack([cos, sin], axis=1) * self.cxcywh[:, 2:3] / 2
         across = np.stack([-sin, cos], axis=1) * self.cxcywh[:, 3:] / 2
@@ -375,7 +369,6 @@ class BoxedObjects(Objects):
         region_results = _of_detections('region_results')
 
     def with_ids(self: BoxedT, ids: np.ndarray | None) -> BoxedT:
-        """Return the same objects with other identities."""
         changed = copy(self)
         changed.detections = self.detections.with_ids(ids)
         return changed

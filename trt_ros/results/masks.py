@@ -50,7 +50,6 @@ class Instances(BoxedObjects):
     image_wh: tuple[int, int]
 
     def take(self, indices: np.ndarray) -> Instances:
-        """Return some objects, (K,) indices, in their order."""
         return Instances(
             self.detections.take(indices),
             LazyMasks(len(indices), lambda: [self.masks[index] for index in indices.tolist()]),

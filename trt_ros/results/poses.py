@@ -89,7 +89,6 @@ class Poses(BoxedObjects):
     regions: OrientedBoxes | None = None
 
     def take(self, indices: np.ndarray) -> Poses:
-        """Return some objects, (K,) indices, in their order."""
         regions = self.regions and self.regions.take(indices)
         return Poses(self.detections.take(indices), self.keypoints[indices], regions)
 

@@ -159,7 +159,6 @@ class MultiArray(Command):
             )
 
     def message(self, rows: np.ndarray, stamp: Any, *, is_damping: bool = False) -> Any:
-        """Return the first row."""
         return Float64MultiArray(data=_doubles(rows[0][self._order]))
 
 
@@ -172,7 +171,6 @@ class BodyVelocity(Command):
     type = Twist
 
     def message(self, rows: np.ndarray, stamp: Any, *, is_damping: bool = False) -> Any:
-        """Return the first row."""
         values = rows[0].tolist()
         if len(values) == 2:
             values.insert(1, 0.0)
@@ -202,7 +200,6 @@ class JointCommand(Command):
         self._gains = {name: each[self._order] for name, each in (gains or {}).items()}
 
     def message(self, rows: np.ndarray, stamp: Any, *, is_damping: bool = False) -> Any:
-        """Return the first row."""
         return self._filled(rows[:1], stamp, is_damping)
 
     def _filled(self, rows: np.ndarray, stamp: Any, is_damping: bool) -> Any:

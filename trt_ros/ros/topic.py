@@ -114,12 +114,10 @@ class Topic(CountedTopic):
         )
 
     def why_silent(self) -> str:
-        """Return the resolved topic and the likely reason why it has no messages."""
         name = type_name(self.codec.message_type)
         return self._located(why_silent(self._node, self.codec.topic, name))
 
     def why_lost(self) -> str:
-        """Return the resolved topic and the likely reason why its messages are lost."""
         return self._located(why_lost(self._node, self.codec.topic))
 
     def _located(self, why: str) -> str:

@@ -1,7 +1,5 @@
 """Worker threads that process the newest item of each queue and replace older ones."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass

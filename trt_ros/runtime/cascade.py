@@ -124,11 +124,9 @@ class CascadePipeline(Pipeline[Any]):
 
     @property
     def nonfinite_count(self) -> int:
-        """Number of frames and regions whose outputs had NaN or infinite values."""
         return sum(each.nonfinite_count for each in self._members)
 
     def warm_up(self) -> None:
-        """Run on gray frames; see Pipeline.warm_up."""
         self.detector.warm_up()
         if not self.detector.has_joined:
             self.regions.warm_up()
@@ -136,7 +134,6 @@ class CascadePipeline(Pipeline[Any]):
             self.turns.warm_up()
 
     def reset_state(self) -> None:
-        """Set the states of the detector to their initial values before the next run."""
         self.detector.reset_state()
 
     def _own_log_lines(self) -> tuple[str, ...]:

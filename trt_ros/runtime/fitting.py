@@ -1,7 +1,5 @@
 """Feeds, decoder and class names of a network, decided before anything runs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 import logging

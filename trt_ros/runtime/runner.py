@@ -125,7 +125,6 @@ class CopyingRunner(Runner):
         return {name: np.array(value) for name, value in self._network.infer(given).items()}
 
     def close(self) -> None:
-        """Close the network."""
         self._network.close()
 
 

@@ -1,7 +1,5 @@
 """Rectification of the images of a calibrated camera."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any

@@ -304,7 +304,6 @@ class GpuPoses(GpuBoxes):
 
     @property
     def extra_kind(self) -> int:
-        """Meaning of the extras in boxes.cu."""
         has_visibility = self.head.reading.values_per_keypoint == 3
         return codes.KEYPOINTS_3 if has_visibility else codes.KEYPOINTS_2
 
@@ -314,7 +313,6 @@ class GpuPoses(GpuBoxes):
         return self.extra_count // self.head.reading.values_per_keypoint * 3
 
     def reader(self, memory: np.ndarray, image_wh: tuple[int, int]) -> Reader:
-        """Return a function that reads poses, see `GpuDecoder`."""
         read = poses_reader(self.views(memory), is_padded=not self.layout.uses_nms)
 
         def read_with_regions() -> tuple[Poses, bool]:
@@ -331,7 +329,6 @@ class GpuOrientedBoxes(GpuBoxes):
     extra_floats = 1  # The angle.
 
     def reader(self, memory: np.ndarray, image_wh: tuple[int, int]) -> Reader:
-        """Return a function that reads rotated boxes, see `GpuDecoder`."""
         views = self.views(memory)
 
         def read() -> tuple[OrientedBoxes, bool]:

@@ -151,7 +151,6 @@ class GpuArgmax(GpuDense):
 
     @property
     def is_supported(self) -> bool:
-        """Whether the kernels can read this dtype and number of classes."""
         return super().is_supported and 0 < self.classes < 1 << 16
 
     @property
@@ -176,7 +175,6 @@ class GpuArgmax(GpuDense):
         return self._confidence_start(image_wh) + height * self._pitch(width)
 
     def launches(self, letterbox: Letterbox, at: Addresses) -> tuple[Launch, ...]:
-        """Return the kernels to launch for an image, see `GpuDecoder`."""
         found = super().launches(letterbox, at)
         args = found[0].argument
         assert isinstance(args, DenseArgs)
@@ -189,11 +187,9 @@ class GpuArgmax(GpuDense):
 
     @property
     def dtype(self) -> type[np.generic]:
-        """Dtype of the mask, as on the CPU."""
         return mask_dtype(self.classes)
 
     def reader(self, memory: np.ndarray, image_wh: tuple[int, int]) -> Reader:
-        """Return a function that reads the mask, see `GpuDecoder`."""
         pixels, confidence = self._pixels(memory, image_wh), None
         if self.confidence:
             width, height = image_wh
@@ -226,7 +222,6 @@ class GpuQueries(GpuArgmax):
 
     @property
     def is_supported(self) -> bool:
-        """Whether the kernels can read these dtypes and numbers."""
         dtypes = {output.dtype for output in self.outputs}
         is_read = len(dtypes) == 1 and dtypes <= set(FLOATS)
         return super().is_supported and is_read and self.classes > 1 and self.queries > 0
@@ -240,7 +235,6 @@ class GpuQueries(GpuArgmax):
         return COUNTERS_NBYTES + 4 * self.classes * (self.queries + cells)
 
     def launches(self, letterbox: Letterbox, at: Addresses) -> tuple[Launch, ...]:
-        """Return the kernels to launch for an image, see `GpuDecoder`."""
         logits, masks = self.outputs
         cells = self.grid_hw[0] * self.grid_hw[1]
         probabilities = at.scratch + COUNTERS_NBYTES
@@ -326,7 +320,6 @@ class GpuDepth(GpuDense):
     dtype = np.float32
 
     def reader(self, memory: np.ndarray, image_wh: tuple[int, int]) -> Reader:
-        """Return a function that reads the depths, see `GpuDecoder`."""
         depths = self._pixels(memory, image_wh)
         return lambda: (Depth(np.array(depths)), has_nonfinite(memory))
 
@@ -352,7 +345,6 @@ class GpuPicture(GpuDense):
         return DATA_OFFSET + 3 * self._pixels_nbytes(self._wh(image_wh))
 
     def launches(self, letterbox: Letterbox, at: Addresses) -> tuple[Launch, ...]:
-        """Return the kernels to launch for an image, see `GpuDecoder`."""
         found = super().launches(self._enlarged(letterbox), at)
         args = found[0].argument
         assert isinstance(args, DenseArgs)
@@ -360,7 +352,6 @@ class GpuPicture(GpuDense):
         return found
 
     def reader(self, memory: np.ndarray, image_wh: tuple[int, int]) -> Reader:
-        """Return a function that reads the picture, see `GpuDecoder`."""
         width, height = self._wh(image_wh)
         shape = height, self._pitch(width), 3
         data = memory[DATA_OFFSET:][: shape[0] * shape[1] * 3]

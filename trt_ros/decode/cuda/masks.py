@@ -80,7 +80,6 @@ class GpuInstances(GpuBoxes):
 
     @property
     def is_supported(self) -> bool:
-        """Whether the kernels can read these dtypes and sizes."""
         return (
             super().is_supported
             and self.prototypes.dtype == self.dtype
@@ -110,7 +109,6 @@ class GpuInstances(GpuBoxes):
         return self._parts(image_wh)[1]
 
     def launches(self, letterbox: Letterbox, at: Addresses) -> tuple[Launch, ...]:
-        """Return the kernels to launch for an image, see `GpuDecoder`."""
         boxes = super().launches(letterbox, at)
         head = boxes[0].argument
         assert isinstance(head, HeadArgs)
@@ -152,7 +150,6 @@ class GpuInstances(GpuBoxes):
         )
 
     def reader(self, memory: np.ndarray, image_wh: tuple[int, int]) -> Reader:
-        """Return a function that reads the instances, see `GpuDecoder`."""
         (width, height), views = image_wh, self.views(memory)
         parts, _, pitch = self._parts(image_wh)
         numbers = memory[parts['placement'] :][:PLACEMENT_NBYTES].view(np.float64)

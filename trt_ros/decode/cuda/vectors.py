@@ -94,18 +94,15 @@ class GpuText(GpuClasses):
 
     @property
     def row_nbytes(self) -> int:
-        """Bytes of the result of one row of several."""
         return aligned(STEP.itemsize * self.steps)
 
     def launch(self, at: Addresses, rows: int) -> Launch:
-        """Return the launch that decodes the scores of several images; see `row_nbytes`."""
         scores = self.scores.at(at)
         args = ClassesArgs(scores, at.result, at.result, self.count, self.row_nbytes)
         grid = self.steps, rows, 1
         return Launch(f'read_text_{self.scores.dtype}', grid, (1024, 1, 1), args)
 
     def reader(self, memory: np.ndarray, image_wh: tuple[int, int]) -> Reader:
-        """Return a function that reads the symbols, see `GpuDecoder`."""
         steps = memory[: STEP.itemsize * self.steps].view(STEP)
 
         def read() -> tuple[Text, bool]:

@@ -1,7 +1,5 @@
 """Weights of a changed model in an engine that was built before, instead of a build."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Timing cache of TensorRT: the kernels and their times, which a user can list and change."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

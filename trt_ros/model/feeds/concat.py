@@ -23,7 +23,6 @@ class ConcatFeed(Feed):
 
     @classmethod
     def parse(cls, text: str, source: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the names of the parts, and no topics; see Feed.parse."""
         parts = tuple(part.strip() for part in source.split(','))
         if not all(parts):
             raise empty_source(text)
@@ -36,7 +35,6 @@ class ConcatFeed(Feed):
 
     @classmethod
     def bind(cls, binding: Binding, spec: TensorSpec, outputs: Sequence[TensorSpec]) -> Feed:
-        """Return the feed, whose parts `joined` checks."""
         shape = (*map(abs, spec.shape[:1]), *spec.shape[1:])
         return cls(replace(spec, shape=shape), binding.sources)
 
@@ -52,7 +50,6 @@ class ConcatFeed(Feed):
         return self
 
     def describe(self, name: str) -> str:
-        """Return a line for the log."""
         return f'{name}: {", ".join(self.parts)}, one after another'
 
     def concatenate(self, staged: Arrays) -> np.ndarray:

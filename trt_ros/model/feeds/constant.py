@@ -85,7 +85,6 @@ class ConstantFeed(Feed):
         return cls(value, is_per_image=spec.shape[:1] == (-1,) and len(value) == 1)
 
     def describe(self, name: str) -> str:
-        """Return a line for the log."""
         return f'{name}: constant of shape {self.value.shape}'
 
     @property
@@ -98,5 +97,4 @@ class ConstantFeed(Feed):
         return self.value.repeat(rows, axis=0) if self.is_per_image and rows > 1 else self.value
 
     def stage(self, given: Given) -> tuple[np.ndarray, Sequence[Letterbox]]:
-        """Return the value of each row; see Feed.stage."""
         return self.of(given.rows), ()

@@ -77,7 +77,6 @@ class ImageFeed(Feed):
 
     @property
     def image_count(self) -> int:
-        """Number of images per run."""
         return 1 if self.tiles else math.prod(self.leading) * (1 + self.has_second)
 
     def shape(self, rows: int) -> Shape:

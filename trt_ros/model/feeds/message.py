@@ -114,7 +114,6 @@ class TransformFeed(TensorFeed):
 
     @classmethod
     def parse(cls, text: str, source: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the source, and no topics; see Feed.parse."""
         frames = [each.strip() for each in source.partition('#')[0].split(',')]
         if len(frames) < 2 or not all(map(_FRAME.fullmatch, frames)):
             raise ParameterError(
@@ -127,7 +126,6 @@ class TransformFeed(TensorFeed):
 
     @classmethod
     def bind(cls, binding: Binding, spec: TensorSpec, outputs: Sequence[TensorSpec]) -> Feed:
-        """Return the feed; raises TensorMismatchError when the input takes another size."""
         frames, _, fields = binding.sources[0].partition('#')
         target, *others = (each.strip() for each in frames.split(','))
         indices = _indices(fields)
@@ -151,11 +149,9 @@ class TransformFeed(TensorFeed):
 
     @property
     def details(self) -> str:
-        """Frames, and the treatment of the numbers; see Feed.details."""
         return f', {", ".join(self.frames)} to {self.target}{super().details}'
 
     def describe(self, name: str) -> str:
-        """Return a line for the log."""
         return f'{name}: transforms{self.details}'
 
     def numbers(

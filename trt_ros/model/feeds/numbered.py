@@ -27,19 +27,15 @@ class NumberedFeed(Feed):
         raise NotImplementedError
 
     def describe(self, name: str) -> str:
-        """Return a line for the log."""
         return f'{name}: {self.kind} of shape {self.spec.shape}'
 
     def initial(self) -> int:
-        """Return the number of the first run."""
         return self.first
 
     def stage(self, given: Given) -> tuple[np.ndarray, Sequence[Letterbox]]:
-        """Return the values of the run; see Feed.stage."""
         return as_tensor(self.spec, self.values(given.memory)), ()
 
     def keep(self, outputs: Arrays, memory: int, staged: np.ndarray) -> int:
-        """Return the number of the next run."""
         return memory + 1
 
 
@@ -53,7 +49,6 @@ class CounterFeed(NumberedFeed):
 
     @classmethod
     def parse(cls, text: str, source: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the first number as written, and no topics; see Feed.parse."""
         if not re.fullmatch(r'-?\d{1,19}', source):
             raise ParameterError(
                 f'The counter of the binding {text!r} in inputs does not begin with an integer.',
@@ -63,7 +58,6 @@ class CounterFeed(NumberedFeed):
 
     @classmethod
     def bind(cls, binding: Binding, spec: TensorSpec, outputs: Sequence[TensorSpec]) -> Feed:
-        """Return the feed; raises TensorMismatchError when the input cannot hold FIRST."""
         limits = _limits(spec.dtype)
         first = int(binding.sources[0])
         if limits is None or not limits[0] <= first <= limits[1]:
@@ -74,7 +68,6 @@ class CounterFeed(NumberedFeed):
         return cls(spec.with_ones(), first, limits[1])
 
     def values(self, number: int) -> np.ndarray:
-        """Return the number in all elements."""
         return np.full(self.spec.shape, min(number, self.largest), np.int64)
 
 
@@ -109,7 +102,6 @@ class NoiseFeed(NumberedFeed):
 
     @classmethod
     def parse(cls, text: str, source: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the distribution, and no topics; see Feed.parse."""
         if source not in DISTRIBUTIONS:
             raise ParameterError(
                 f'Unknown distribution {source!r} of the binding {text!r} in inputs.',
@@ -119,7 +111,6 @@ class NoiseFeed(NumberedFeed):
 
     @classmethod
     def bind(cls, binding: Binding, spec: TensorSpec, outputs: Sequence[TensorSpec]) -> Feed:
-        """Return the feed; raises an error of a seed out of range, or of an integer input."""
         seed = binding.settings.get(SEED, '0')
         if not (seed.isdecimal() and len(seed) <= 20 and int(seed) < 1 << 64):
             remedy = 'Set it to an integer from 0 to 2**64 - 1.'

@@ -27,7 +27,6 @@ class PreparedFeed(TensorFeed):
     image: ImageFeed = field(kw_only=True)
 
     def zeros(self) -> Any:
-        """Return gray images."""
         return [self.image.example()] * self.image.image_count
 
     def staged(self, frames: Sequence[Frame]) -> np.ndarray:
@@ -56,7 +55,6 @@ class ImageHistoryFeed(PreparedFeed, HistoryFeed):
     """The images of the last runs."""
 
     def check(self, value: Any) -> np.ndarray:
-        """Return the preprocessed image of the run."""
         return self.staged(self.image.frames_of(self.spec.name, value))
 
 

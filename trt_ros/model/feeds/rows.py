@@ -35,11 +35,9 @@ class RowsFeed(TensorFeed):
 
     @classmethod
     def bind(cls, binding: Binding, spec: TensorSpec, outputs: Sequence[TensorSpec]) -> Feed:
-        """Return the feed, which `joined` completes."""
         return cls(spec, origin=binding.sources[0], given=binding.settings)
 
     def joined(self, feeds: Mapping[str, Feed]) -> Feed:
-        """Return the feed of the padded input's rows; see Feed.joined."""
         feed = feeds.get(self.origin)
         if not isinstance(feed, TensorFeed) or feed.padding is None or feed.origin:
             raise ParameterError(
@@ -67,11 +65,9 @@ class RowsFeed(TensorFeed):
         raise NotImplementedError
 
     def describe(self, name: str) -> str:
-        """Return a line for the log."""
         return f'{name}: {self.kind} of the rows of {self.origin}'
 
     def check(self, value: Any) -> np.ndarray:
-        """Return the array for an array of the padded input; see Feed.check."""
         assert self.rows is not None
         return self.values(checked_tensor(self.rows, value).shape[self.axis])
 
@@ -98,7 +94,6 @@ class MaskFeed(RowsFeed):
         return replace(self.spec, shape=tuple(shape))
 
     def values(self, count: int) -> np.ndarray:
-        """Return the mask of the real rows."""
         shape = list(self.spec.shape)
         shape[int(np.argmax(shape))] = count
         return np.full(shape, PAD not in self.given, np.uint8)
@@ -124,5 +119,4 @@ class CountFeed(RowsFeed):
         return spec
 
     def values(self, count: int) -> np.ndarray:
-        """Return the number."""
         return np.full(self.spec.shape, count)

@@ -29,12 +29,10 @@ class StateFeed(Feed):
 
     @classmethod
     def output_of(cls, sources: Sequence[str]) -> str:
-        """Return the output that becomes the state."""
         return sources[0]
 
     @classmethod
     def size_of(cls, binding: Binding, outputs: Sequence[TensorSpec]) -> int | None:
-        """Return the number of elements of the output; see Feed.size_of."""
         shape = next(each.shape for each in outputs if each.name == binding.sources[0])
         return math.prod(map(abs, shape))
 
@@ -72,15 +70,12 @@ class StateFeed(Feed):
             )
 
     def describe(self, name: str) -> str:
-        """Return a line for the log."""
         return f'{name}: state, output {self.output} of the previous run'
 
     def initial(self) -> np.ndarray:
-        """Return the initial value."""
         return self.first
 
     def stage(self, given: Given) -> tuple[np.ndarray, Sequence[Letterbox]]:
-        """Return the output of the previous run; see Feed.stage."""
         return given.memory, ()
 
     def keep(self, outputs: Arrays, memory: Any, staged: np.ndarray) -> np.ndarray:

@@ -81,27 +81,22 @@ class TensorFeed(Feed):
 
     @property
     def details(self) -> str:
-        """Treatment of an array; see Feed.details."""
         arithmetic = f', with {self.arithmetic}' if self.arithmetic else ''
         padding = f', padded to {self.padding.spec.shape}' if self.padding else ''
         return f'{arithmetic}{padding}'
 
     def describe(self, name: str) -> str:
-        """Return a line for the log."""
         return f'tensor {self.spec}{self.details}'
 
     @property
     def array(self) -> TensorSpec:
-        """The network input."""
         return self.spec
 
     @property
     def full_shape(self) -> Shape | None:
-        """Shape of the network input, with padding; None where runs decide."""
         return super().full_shape if self.padding is None else self.padding.spec.shape
 
     def zeros(self) -> Any:
-        """Return an array to warm up with, as large as runs may give."""
         spec = self.spec if self.padding is None else self.padding.spec
         return None if spec.is_dynamic else np.zeros(spec.shape, numpy_dtype(spec.dtype))
 
@@ -164,19 +159,15 @@ class HistoryFeed(TensorFeed):
 
     @property
     def details(self) -> str:
-        """Treatment of an array; see Feed.details."""
         return f'{super().details}, {self.history}'
 
     @property
     def full_shape(self) -> Shape:
-        """Shape of the network input."""
         return self.history.shape
 
     def stage(self, given: Given) -> tuple[np.ndarray, Sequence[Letterbox]]:
-        """Return the history, that of the run before in `given.memory`; see Feed.stage."""
         value, _ = super().stage(given)
         return self.history.pushed(given.memory, value), ()
 
     def keep(self, outputs: Arrays, memory: Any, staged: np.ndarray) -> np.ndarray:
-        """Return the history of the run."""
         return staged

@@ -22,8 +22,6 @@ class DetectionCodec(Codec):
         self.message_type = message_type
 
     def reader(self) -> Callable[[Any], Content]:
-        """Return the function that deserializes a message; see Codec.reader."""
-
         def read(message: Any) -> Content:
             found: Any = read_message(message, self.message_type)
             stamp = found.header.stamp
@@ -40,5 +38,4 @@ class BoxCodec(DetectionCodec):
         self._class_ids = class_ids
 
     def reader(self) -> Callable[[Any], Content]:
-        """Return the function that reads a message; see Codec.reader."""
         return lambda message: Content(read_boxes(message, self._class_ids), '', (0, 0))

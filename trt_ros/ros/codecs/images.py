@@ -86,8 +86,6 @@ class CompressedImageCodec(ImageCodec):
         import_module('cv2')  # Not with the first image.
 
     def reader(self) -> Callable[[Any], Content]:
-        """Return the function that decodes a message; see Codec.reader."""
-
         def read(message: Any) -> Content:
             image = read_compressed_image(message)
             frame = to_frame(image, self._jpegs_on_gpu, self._max_pixels)
@@ -133,7 +131,6 @@ class VideoCodec(ImageCodec):
         self._decoder.close()
 
     def stamp_of(self, message: Any) -> Stamp:
-        """Return the stamp of a picture."""
         stamp: Stamp = message.stamp
         return stamp
 

@@ -133,7 +133,6 @@ class TensorListCodec(Codec):
         self.message_type, self._read = message_type, read
 
     def reader(self) -> Callable[[np.ndarray], Content]:
-        """Return the function that reads a list; see Codec.reader."""
         return self._read
 
 

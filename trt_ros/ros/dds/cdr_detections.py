@@ -1,7 +1,5 @@
 """CDR serialization of detections, written by NumPy and read in place."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 import itertools
 import struct

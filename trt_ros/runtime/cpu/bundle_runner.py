@@ -61,7 +61,6 @@ class BundleRunner(Runner):
             values[f'{network}/{port}'] = array
 
     def tune_threads(self, tensors: Arrays) -> tuple[str, ...]:
-        """Choose the number of CPU threads of each network; see Runner.tune_threads."""
         self.infer(tensors)
         return tuple(
             f'{name}: {line}'
@@ -70,7 +69,6 @@ class BundleRunner(Runner):
         )
 
     def close(self) -> None:
-        """Close all networks; may be called twice."""
         with ExitStack() as closing:
             for runner in self.members.values():
                 closing.callback(runner.close)

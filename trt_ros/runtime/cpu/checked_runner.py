@@ -98,7 +98,6 @@ class CheckedRunner(Runner):
         return self._runner.infer(tensors)
 
     def tune_threads(self, tensors: Arrays) -> tuple[str, ...]:
-        """Choose the number of CPU threads; see OnnxRuntimeRunner.tune_threads."""
         assert self._runner is not None
         return self._runner.tune_threads(tensors)
 
@@ -124,7 +123,6 @@ class CheckedRunner(Runner):
             self._child = None
 
     def close(self) -> None:
-        """Release session and child process; may be called twice."""
         self._is_closed = True
         self._close_child()
         if self._runner is not None:

@@ -172,7 +172,6 @@ class OnnxRuntimeRunner(Runner):
             ) from error
 
     def close(self) -> None:
-        """Release the session; may be called twice."""
         self._session = None
 
 

@@ -142,7 +142,6 @@ class CpuPipeline(Pipeline[ResultT]):
     def start(
         self, frames: Sequence[Frame], thresholds: Thresholds, tensors: Arrays = NO_TENSORS
     ) -> Future[list[ResultT]]:
-        """Run the network; see Pipeline.start."""
         return Finished(self._run(*self.stage(frames, tensors), thresholds, tensors))
 
     def stage(
@@ -228,7 +227,6 @@ class CpuPipeline(Pipeline[ResultT]):
         return staged
 
     def reset_state(self) -> None:
-        """Set the states to their initial values before the next run."""
         with self._running:
             self._memory.clear()
 

@@ -41,11 +41,9 @@ class TensorRTBundle(TensorRTRunner):
         self._bundle, self._members = bundle, members
 
     def has_kernels(self) -> bool:
-        """Return whether the kernels of all networks need not be compiled first."""
         return all(member.has_kernels() for member in self._members.values())
 
     def open_contexts(self, activations: DeviceBuffer | None = None) -> Contexts:
-        """Return the factory of execution contexts, which the caller closes."""
         return BundleContexts(self._bundle, self.engine, self._members)
 
 
@@ -74,12 +72,10 @@ class BundleEngine(Engine):
         return max(engine.users for engine in self._engines.values())
 
     def retire(self) -> None:
-        """Do not share the engines with those that are loaded later."""
         for engine in self._engines.values():
             engine.retire()
 
     def close(self) -> None:
-        """Release the engines; may be called twice."""
         for engine in self._engines.values():
             engine.close()
 
@@ -116,12 +112,10 @@ class BundleContexts(Contexts):
             return made
 
     def save_cache(self) -> None:
-        """Write the kernels compiled so far, see Contexts.save_cache."""
         for contexts in self._contexts.values():
             contexts.save_cache()
 
     def close(self) -> None:
-        """Release the activation memory and the caches, after all contexts."""
         self._owned.close()
 
 
@@ -169,12 +163,10 @@ class BundleExecution(Execution):
             each.close()
 
     def shape_of(self, name: str) -> Shape:
-        """Return the shape of an input or output of the model."""
         network, _, port = self._ids[name].partition('/')
         return self._executions[network].shape_of(port)
 
     def bind(self, name: str, address: int) -> None:
-        """Set the GPU address of an input or output of the model."""
         each = self._ids[name]
         self._addresses[each] = address
         self._bind(each, address)
@@ -186,7 +178,6 @@ class BundleExecution(Execution):
             self._executions[network].bind(port, address)
 
     def hold(self, names: Collection[str]) -> None:
-        """Set the names of inputs that stay the same in most runs, see Execution.hold."""
         self._held = self._bundle.groups_of({self._ids[name] for name in names})
 
     def enqueue_held(self, stream: int) -> None:
@@ -203,7 +194,6 @@ class BundleExecution(Execution):
         ]
 
     def enqueue(self, stream: int) -> None:
-        """Enqueue one run of all networks; returns at once."""
         for group in self._bundle.groups:
             self._run(group, stream)
 
@@ -231,12 +221,10 @@ class BundleExecution(Execution):
         return self._addresses[output] if is_own else self._scratch[output].ptr
 
     def why_not_capturable(self, stream: int) -> str:
-        """Return why one of the networks cannot be captured; '' if all can."""
         reasons = (
             (name, each.why_not_capturable(stream)) for name, each in self._executions.items()
         )
         return next((f'{name}: {reason}' for name, reason in reasons if reason), '')
 
     def close(self) -> None:
-        """Destroy the contexts; may be called twice."""
         self._owned.close()

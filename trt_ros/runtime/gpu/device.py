@@ -36,7 +36,6 @@ class GpuDevice(Device):
 
     @property
     def cuda(self) -> Cuda:
-        """The GPU of the pipeline; see Device."""
         return Cuda(self._gpu.index, self._gpu.context)
 
     def register(self, memory: np.ndarray) -> None:
@@ -70,12 +69,10 @@ class GpuDevice(Device):
         return 0
 
     def open_jpeg_decoder(self) -> str:
-        """Decode frames that are JpegFrame on the GPU from now on; see Device."""
         with self._launching, self._gpu.launch_context:
             return self._shared.jpegs.open(example_jpeg())
 
     def on_fault(self, callback: Callable[[GpuFailedError], None]) -> None:
-        """Call `callback` once, on any thread, when the GPU has failed or does not respond."""
         self._faults.report_to(callback)
 
     def close(self) -> None:

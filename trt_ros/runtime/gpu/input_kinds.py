@@ -126,7 +126,6 @@ class GpuImage(GpuInput):
         refuse_other_dtypes(feed.preprocess)
 
     def shape(self, rows: int, arrays: Mapping[str, Shape]) -> Shape:
-        """Return the shape of a batch or a stack of images."""
         return self.feed.shape(rows)
 
     def before(
@@ -240,11 +239,9 @@ class GpuConstant(GpuInput):
     is_held = True
 
     def shape(self, rows: int, arrays: Mapping[str, Shape]) -> Shape:
-        """Return the shape of the value, one per image."""
         return tuple(self.feed.of(rows).shape)
 
     def prepare(self, batch: Batch, stream: int) -> None:
-        """Write the value of each image."""
         value = self.feed.of(batch.rows)
         # Pageable memory: CUDA has read all of it when the call returns.
         copy_async(batch.tensors[self.name].ptr, value.ctypes.data, value.nbytes, stream)
@@ -276,7 +273,6 @@ class GpuConcat(GpuInput):
     def before(
         self, batch: Batch, geometries: Sequence[Geometry], addresses: RunAddresses
     ) -> Enqueue:
-        """Return the copies of the parts, which are complete before."""
         target, copies = batch.tensors[self.name].ptr, []
         for part in self.feed.parts:
             copies.append((target, batch.tensors[part].ptr, batch.sizes[part]))
@@ -333,7 +329,6 @@ class GpuNumbered(GpuInput):
     def before(
         self, batch: Batch, geometries: Sequence[Geometry], addresses: RunAddresses
     ) -> Enqueue:
-        """Return the launch that writes the input."""
         threads = -(-self._args.count // self.elements_per_thread)
         grid = (max(-(-threads // 256), 1), 1, 1)
         return lambda stream: batch.kernels.launch(
@@ -341,7 +336,6 @@ class GpuNumbered(GpuInput):
         )
 
     def after(self, batch: Batch) -> Enqueue:
-        """Return the launch that increments the number."""
         one = (1, 1, 1)
         return lambda stream: batch.kernels.launch('next_run', one, one, self._args, stream)
 

@@ -182,11 +182,9 @@ class GpuPipeline(Pipeline[Any]):
 
     @property
     def has_joined(self) -> bool:
-        """Whether the pipeline of `join` runs in the same graphs."""
         return self.slots.all[0].buffers.has_joined
 
     def reset_state(self) -> None:
-        """Set the states to their initial values before the next run."""
         self.shared.inputs.reset()
 
     def _reset_counts(self) -> None:

@@ -47,18 +47,15 @@ class SplitRunner(Runner):
         self.log_lines = (*head.log_lines, *log_lines)
 
     def infer(self, tensors: Arrays) -> dict[str, np.ndarray]:
-        """Run both parts, see `Runner.infer`."""
         known = {**tensors}
         for part in (self.head, self.tail):
             known |= part.infer({spec.name: known[spec.name] for spec in part.inputs})
         return {spec.name: known[spec.name] for spec in self.outputs}
 
     def diagnostics(self) -> dict[str, str]:
-        """Return values for /diagnostics by their key."""
         return self.head.diagnostics()
 
     def close(self) -> None:
-        """Release both parts; may be called twice."""
         self.head.close()
         self.tail.close()
 

@@ -112,7 +112,6 @@ class TensorRTRunner(Runner):
             self._owned = undo.pop_all()
 
     def infer(self, tensors: Arrays) -> dict[str, np.ndarray]:
-        """Run the network once, see `Runner.infer`."""
         if self._is_closed:
             raise ClosedError('The TensorRT runner')
         self.faults.check()
@@ -193,7 +192,6 @@ class TensorRTRunner(Runner):
             owned.close()
 
     def close(self) -> None:
-        """Release everything; may be called twice."""
         self._is_closed = True
         self.free()
         self.gpu.launch_context.release(close_engine, self.engine)

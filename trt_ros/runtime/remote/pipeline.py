@@ -27,7 +27,6 @@ class RemotePipeline(CpuPipeline[ResultT]):
     def submit_run(
         self, frames: Sequence[Frame], thresholds: Thresholds, tensors: Arrays = NO_TENSORS
     ) -> Future[list[ResultT]]:
-        """Preprocess images and start a run; see Pipeline.submit_run."""
         if self._memory_feeds:  # In order.
             return self.start(frames, thresholds, tensors)
         pending = self._threads.submit(

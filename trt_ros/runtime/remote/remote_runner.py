@@ -1,7 +1,5 @@
 """Networks that an inference server runs: Triton, or another with the KServe V2 protocol."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 import math
@@ -258,7 +256,6 @@ class RemoteRunner(Runner):
             self._connection.call('SystemSharedMemoryUnregister', CLOSE_SECONDS, name=region.name)
 
     def diagnostics(self) -> dict[str, str]:
-        """Return the state of the server."""
         is_shared = self._shares_memory and self._region_failures < MAX_REGION_FAILURES
         return {
             'server': str(self._connection.address),
@@ -268,7 +265,6 @@ class RemoteRunner(Runner):
         }
 
     def close(self) -> None:
-        """Close the connection; may be called twice."""
         self._close_regions()
         self._connection.close()
 
