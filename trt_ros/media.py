@@ -135,11 +135,8 @@ def read_video(
     video = open_video(path, max_pixels)
     try:
         rate_hz = video.get(cv2.CAP_PROP_FPS) or 25.0
-        while True:
-            is_there, pixels = video.read()
-            if not is_there:
-                return
-            yield pixels, rate_hz
+        while (found := video.read())[0]:
+            yield found[1], rate_hz
     finally:
         video.release()
 

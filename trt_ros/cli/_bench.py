@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 import csv
+from itertools import zip_longest
 from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any
@@ -212,13 +213,7 @@ def export_times(path: Path, results: Sequence[Mapping[str, Any]]) -> None:
         table = csv.writer(file)
         table.writerow(['image', 'precision', 'frame number', *(f'{step} (ms)' for step in steps)])
         for found in results:
-            columns = [found['times_ms'].get(step, []) for step in steps]
-            for number in range(max(map(len, columns))):
-                table.writerow(
-                    [
-                        found['image'],
-                        found.get('precision', ''),
-                        number,
-                        *(f'{each[number]:.4f}' if each else '' for each in columns),
-                    ]
-                )
+            columns = (found['times_ms'].get(step, ()) for step in steps)
+            for number, times in enumerate(zip_longest(*columns)):
+                cells = ('' if ms is None else f'{ms:.4f}' for ms in times)
+                table.writerow([found['image'], found.get('precision', ''), number, *cells])

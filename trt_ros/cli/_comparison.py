@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import asdict, replace
 import json
 from pathlib import Path
@@ -58,15 +58,12 @@ def compare(args: Namespace) -> int:
         )
 
     with ExitStack() as stack:
-        reference = _on_the_cpu(args.model)
-        stack.callback(reference.close)
-        ours = open_ours(args.model, args.engine_cache_dir)
-        stack.callback(ours.close)
+        reference = stack.enter_context(closing(_on_the_cpu(args.model)))
+        ours = stack.enter_context(closing(open_ours(args.model, args.engine_cache_dir)))
         model = _model_with_outputs_of(args.model, ours, stack)
         same = reference
         if model != args.model:
-            same = _on_the_cpu(model)
-            stack.callback(same.close)
+            same = stack.enter_context(closing(_on_the_cpu(model)))
         found = _Comparison(args.min_cosine, args.min_matched)
         for name, inputs, want, got in _runs(args, CopyingRunner(same), CopyingRunner(ours, same)):
             found.add(name, inputs, agreements(got, want))
@@ -235,14 +232,11 @@ def _boxes(args: Namespace, ours: Any, reference: Any) -> Iterator[BoxAgreement]
     except TensorMismatchError:
         return
     on_cpu: CpuPipeline[Any] = CpuPipeline(reference, fitted)
-    pipeline = frames_of(ours, options, DETECTORS, batch=build_options(args).batch)
     score = args.score_threshold
-    try:
+    with frames_of(ours, options, DETECTORS, batch=build_options(args).batch) as pipeline:
         for _, inputs in samples(args, fitted.feeds):
             want = run_sample(on_cpu, inputs, score)
             yield BoxAgreement.of(run_sample(pipeline, inputs, score), want)
-    finally:
-        pipeline.close()
 
 
 MAX_DIFFERENCE = 0.02  # Of the score of a class; TF32, and boxes that differ by a little.

@@ -1,7 +1,6 @@
 """Picture of a network's inputs beside its results, for `trt-ros verify --picture`."""
 
 from argparse import Namespace
-from contextlib import ExitStack
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -31,9 +30,7 @@ def draw_network_inputs(args: Namespace) -> None:
             '--picture has no pictures to draw.', remedy='Add picture files after the model.'
         )
     check_picture_path(args.picture)
-    with ExitStack() as stack:
-        pipeline = open_pipeline(args)
-        stack.callback(pipeline.close)
+    with open_pipeline(args) as pipeline:
         name, preprocess = pipeline.decoder.name, pipeline.preprocess
         if preprocess.dtype not in INTEGERS:
             preprocess = replace(preprocess, dtype='float32')

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import replace
 import json
 import math
@@ -132,7 +132,7 @@ def _on_the_gpu(args: Namespace) -> tuple[Sequence[str], list[dict[str, Any]]]:
         whole, agreement = _open_gpu(args, options)
         # The graph of the detector of a cascade has the other network, too.
         pipeline: GpuPipeline = getattr(whole, 'detector', whole)
-        try:
+        with closing(whole):
             refuse_other_batch(args, pipeline.max_batch)
             whole.warm_up()
             log_lines += whole.log_lines
@@ -148,8 +148,6 @@ def _on_the_gpu(args: Namespace) -> tuple[Sequence[str], list[dict[str, Any]]]:
                     found['layers_ms'] = layer_times(pipeline, work, min(args.frames, 50))
                 results.append(found)
                 print_gpu(found)
-        finally:
-            whole.close()
     if args.precisions:
         print_precisions(results)
     return log_lines, results
@@ -187,14 +185,11 @@ def _agreement(args: Namespace, runner: TensorRTRunner) -> dict[str, float]:
     from trt_ros.runtime.cpu.measure import network_tensors, open_on_the_cpu
 
     try:
-        options = given_options(args, TiledOptions)
-        steps = open_on_the_cpu(replace(options, backend='onnxruntime'), 1)
-        try:
+        options = replace(given_options(args, TiledOptions), backend='onnxruntime')
+        with closing(open_on_the_cpu(options, 1)) as steps:
             frame = next(_frames(args)) if image_feeds(steps.feeds) else None
             tensors = network_tensors(steps, frame)
             want = steps.runner.infer(tensors)
-        finally:
-            steps.close()
     except TrtRosError as error:
         print(f'outputs are not compared with ONNX Runtime: {error.problem}')
         return {}
@@ -249,9 +244,8 @@ def _of_one_network(
     batch = build_options(args).batch
     if isinstance(options, ModelOptions):  # Of a network of regions.
         batch = options.max_regions
-    steps = open_on_the_cpu(options, batch)
     results = []
-    try:
+    with closing(open_on_the_cpu(options, batch)) as steps:
         refuse_other_batch(args, steps.max_batch)
         log_lines = (chosen, *steps.log_lines, f'warm-up: {args.warm_up} runs')
         print('\n'.join(log_lines))
@@ -276,8 +270,6 @@ def _of_one_network(
                 found['layers_ms'] = operator_times(args.model, tensors, min(args.frames, 50))
             results.append(found)
             print_cpu(found)
-    finally:
-        steps.close()
     return log_lines, results
 
 

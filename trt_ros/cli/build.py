@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import SUPPRESS, Action, ArgumentParser, ArgumentTypeError, Namespace
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -54,9 +54,8 @@ def add_build_arguments(parser: ArgumentParser, *other_backends: str) -> None:
     group = parser.add_argument_group('engine')
     group.add_argument(
         '--profile',
-        action=_Append,
+        action='append',
         type=parse_profile,
-        default=(),
         dest='profiles',
         metavar='SHAPES',
         help='shapes of dynamic inputs as INPUT=MIN:OPT:MAX[,..], each like '
@@ -215,21 +214,11 @@ class Bar:
             print(printable(str(progress)), file=sys.stderr)
 
 
-class _Append(Action):
-    def __call__(
-        self,
-        parser: ArgumentParser,
-        namespace: Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
-        setattr(namespace, self.dest, (*getattr(namespace, self.dest), values))
-
-
 REPEATED: Mapping[str, Mapping[str, Any]] = {
     name: {
         'flags': [LISTS[name]],
-        'action': _Append,
+        'action': 'append',
+        'default': None,
         'type': str,
         'metavar': metavar,
         'note': '; may be given several times',

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from itertools import islice
 import json
 from pathlib import Path
@@ -96,7 +97,7 @@ def run(args: Namespace) -> int:
         return bar
 
     network, _, chosen = open_network(options, Reporter())
-    try:
+    with closing(network):
         print(chosen, file=sys.stderr)
         order = search(
             network,
@@ -108,8 +109,6 @@ def run(args: Namespace) -> int:
         )
         verdict = '\n'.join(_verdict(order, has_truth=any(truths)))
         write_page(args.output, network, order, pictures, verdict, score=args.score_threshold)
-    finally:
-        network.close()
     if args.json:
         print(json.dumps([_entry(each) for each in order], indent=1))
     else:

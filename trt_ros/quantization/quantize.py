@@ -1,6 +1,7 @@
 """Quantization of a model: calibration, choice of the layers, output file and report."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass
 import hashlib
 from itertools import islice
@@ -245,11 +246,9 @@ def _check_output(output: Path, model: Path) -> None:
 
 def _fitted(path: Path, options: PipelineOptions, report: Reporter) -> ResolvedModel[Any]:
     """Load the model in a child process first, and decide about preprocessing and decoder."""
-    original = CheckedRunner.open(path, report=report, engine_cache_dir=options.engine_cache_dir)
-    try:
+    folder = options.engine_cache_dir
+    with closing(CheckedRunner.open(path, report=report, engine_cache_dir=folder)) as original:
         fitted = resolve(original, options)
-    finally:
-        original.close()
     if not is_one_image(fitted.feeds):
         raise ParameterError(
             f'{path} cannot be calibrated with images.',

@@ -19,7 +19,7 @@ from rclpy.qos_overriding_options import QoSOverridingOptions, _declare_qos_para
 from rclpy.subscription import Subscription
 from rclpy.utilities import get_rmw_implementation_identifier
 
-from trt_ros.errors import ParameterError
+from trt_ros.errors import ParameterError, counted
 from trt_ros.model.feeds.message import MESSAGES
 from trt_ros.ros.dds.container_images import image_node_name
 from trt_ros.ros.releases import parameter_overrides
@@ -137,7 +137,7 @@ def _fitting_reliability(
     offered = [info.qos_profile.reliability for info in node.get_publishers_info_by_topic(topic)]
     if not offered:
         return current, 'no publisher yet; compatible with any'
-    count = _publishers(len(offered))
+    count = counted(len(offered), 'publisher')
     if all(each == RELIABLE for each in offered):
         return RELIABLE, f'{count}, reliable'
     return BEST_EFFORT, f'{count}, {len(offered) - offered.count(RELIABLE)} not reliable'
@@ -203,7 +203,7 @@ def why_silent(node: Any, topic: str, type_name: str) -> str:
     infos = node.get_publishers_info_by_topic(topic)
     if not infos:
         return 'no publisher'
-    count = _publishers(len(infos))
+    count = counted(len(infos), 'publisher')
     types = ', '.join(sorted({info.topic_type for info in infos}))
     if type_name not in types.split(', '):
         return f'{count} of type {types}; this node subscribes to {type_name}'
@@ -272,7 +272,3 @@ def _requested_qos(node: Node, topic: str) -> QoSProfile | None:
         ),
         None,
     )
-
-
-def _publishers(count: int) -> str:
-    return f'{count} publisher' if count == 1 else f'{count} publishers'

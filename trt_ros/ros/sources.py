@@ -10,7 +10,7 @@ import threading
 import cv2
 import numpy as np
 
-from trt_ros.errors import BadFrameError, ParameterError, printable
+from trt_ros.errors import BadFrameError, ParameterError, counted, printable
 from trt_ros.media import open_video, read_picture
 from trt_ros.recording import Recording, is_recording, natural_order
 from trt_ros.ros.frames import FrameReader, color_topics
@@ -103,8 +103,8 @@ def _files(source: str, paths: list[Path], max_pixels: int) -> PictureSource:
     def rewind() -> None:
         left[:] = reversed(paths)
 
-    count = f'{len(paths)} picture{"s" if len(paths) > 1 else ""} in {source}'
-    return PictureSource(count, 0.0, read, rewind, lambda: None)
+    description = f'{counted(len(paths), "picture")} in {source}'
+    return PictureSource(description, 0.0, read, rewind, lambda: None)
 
 
 def _video(path: Path, max_pixels: int) -> PictureSource:
