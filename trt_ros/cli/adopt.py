@@ -27,7 +27,6 @@ RUNS = 3
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Declare the arguments."""
     add_flags(
         parser,
         ('model engine', model_argument, None, 'engine to write the sidecar of'),

@@ -53,7 +53,6 @@ OPTIONS = (
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument(
         'model',
         type=model_argument,

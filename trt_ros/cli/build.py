@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Declare the arguments."""
     verbose = "print TensorRT's own log, or with --log extend it, with fusions and kernels"
     add_flags(parser, ('model', model_argument, None, 'model to build, or bundle of models'))
     add_build_arguments(parser)

@@ -26,7 +26,6 @@ SIGNS = {'ok': '+', 'missing': '-', 'problem': '!'}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument('--json', action='store_true', help='print the findings as JSON')
 
 

@@ -27,7 +27,6 @@ COMMANDS = {
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Declare the arguments."""
     add_flags(
         parser,
         ('source SOURCE', str, None, 'network to export'),

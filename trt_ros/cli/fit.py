@@ -52,7 +52,6 @@ PRINTED = 10
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Declare the arguments."""
     pictures = 'pictures, videos, recordings or folders of pictures, of what the network is for'
     counts = 'number of objects per picture, in their order'
     add_flags(

@@ -38,7 +38,6 @@ from trt_ros.vision.thresholds import ThresholdOptions
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Declare the arguments."""
     files = 'image or video, or a folder of them; or arrays (.npz) of the inputs'
     add_flags(
         parser,

@@ -7,7 +7,6 @@ from trt_ros.cli._flags import add_flags, model_argument
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Declare the arguments."""
     model = 'ONNX file, engine or bundle; of a folder of ONNX files, a bundle is proposed'
     layers = (
         'list the layers of an engine with types, formats, kernels and memory, or the operators '

@@ -21,7 +21,6 @@ _OF_REPORT = ('recordings', 'recursive', 'include', 'exclude', 'split', 'start',
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Declare the arguments."""
     add = parser.add_argument
     add_flags(
         parser,

@@ -8,7 +8,6 @@ from typing import Any
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument(
         'task', nargs='?', choices=('detect', 'segment', 'pose', 'classify', 'depth')
     )

@@ -38,7 +38,6 @@ SHOWN_LAYERS = 8
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Declare the arguments."""
     pictures = 'pictures, videos, folders or recordings of rosbag2: some hundred typical images'
     add_option_flags(parser, cls=QuantOptions, more=MORE)
     add_flags(

@@ -24,7 +24,6 @@ DEFAULT_BATCH = 8
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Declare the arguments."""
     add_flags(
         parser,
         ('model', model_argument, None, 'ONNX file, or an engine of TensorRT'),

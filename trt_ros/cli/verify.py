@@ -30,7 +30,6 @@ from trt_ros.vision.thresholds import Thresholds
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Declare the arguments."""
     pictures = 'pictures, videos, recordings or folders of pictures (default: random inputs)'
     add_flags(
         parser,
