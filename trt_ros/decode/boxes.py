@@ -74,7 +74,6 @@ class BoxHead(Head[Any]):
         return self.layout.regions is not None
 
     def __call__(self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds) -> Any:
-        """Decode the outputs for one image; see `Head`."""
         places: Places = self.resolve(outputs, letterbox.input_hw)
         values = Values(outputs, self.reading)
         with np.errstate(invalid='ignore', over='ignore'):  # Drops non-finite values.

@@ -69,7 +69,6 @@ class PointHead(Head[Poses]):
     def __call__(
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> Poses:
-        """Decode the keypoints of one object; see `Head`."""
         arrays = self.arrays(outputs, letterbox.input_hw)
         roles = (next(iter(part.out.fields)) for part in self.reading.parts)
         values = {role: as_float32(array) for role, array in zip(roles, arrays)}

@@ -51,7 +51,6 @@ class DepthHead(Head[Depth]):
     def __call__(
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> Depth:
-        """Decode the output into the depth of the image; see `Head`."""
         (cells,) = self.cells(outputs, letterbox.input_hw)
         rows, cols = taps(letterbox, cells.shape)
         with np.errstate(invalid='ignore'):
@@ -91,7 +90,6 @@ class PointsHead(Head[Depth]):
     def __call__(
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> Depth:
-        """Decode the outputs into z without the offset; see `Head`."""
         (points,) = self.arrays(outputs, letterbox.input_hw)
         cells = points.transpose(2, 0, 1).astype(np.float32)
         if self.scale_name:

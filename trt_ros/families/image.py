@@ -33,7 +33,6 @@ class PictureHead(Head[Picture]):
     def __call__(
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> Picture:
-        """Decode the output into the picture; see `Head`."""
         cells = self.cells(outputs, letterbox.input_hw)
         shown = enlarged(letterbox, cells.shape[1])
         rows, cols = taps(shown, (cells.shape[1], cells.shape[2]))

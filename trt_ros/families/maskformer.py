@@ -60,7 +60,6 @@ class MaskFormerHead(QueryHead[ClassMask]):
     def __call__(
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> ClassMask:
-        """Decode the queries into the class mask of the image; see `Head`."""
         probabilities, masks = self.queries(outputs, letterbox.input_hw)
         rows, cols = taps(letterbox, (masks.shape[1], masks.shape[2]))
         with np.errstate(invalid='ignore', over='ignore'):

@@ -37,7 +37,6 @@ class CutNmsHead(Head[Detections]):
     def __call__(
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds
     ) -> Detections:
-        """Decode the outputs for one image; see `Head`."""
         boxes, scores = self.arrays(outputs, letterbox.input_hw)
         settings = self.settings
         with np.errstate(invalid='ignore', over='ignore'):  # Drops non-finite values.
@@ -138,7 +137,6 @@ class OnnxNmsHead(Head[Detections]):
     def __call__(
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds
     ) -> Detections:
-        """Decode the outputs for one image; see `Head`."""
         chosen, boxes, scores = self.arrays(outputs, letterbox.input_hw)
         limit = np.array([1, *scores.shape])
         chosen = chosen[((chosen >= 0) & (chosen < limit)).all(axis=1)]

@@ -69,7 +69,6 @@ class SemanticHead(Head[ClassMask]):
     def __call__(
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> ClassMask:
-        """Decode the output into the class mask of the image; see `Head`."""
         cells = self.cells(outputs, letterbox.input_hw)
         rows, cols = taps(letterbox, (cells.shape[1], cells.shape[2]))
         if self.is_classes:
@@ -134,7 +133,6 @@ class MaskHeads(Head[ClassMasks]):
     def __call__(
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> ClassMasks:
-        """Decode each output, see `SemanticHead`."""
         return ClassMasks(
             {head.output_name: head(outputs, letterbox, thresholds) for head in self.heads},
             [head.class_count for head in self.heads],

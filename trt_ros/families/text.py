@@ -37,7 +37,6 @@ class TextBoxHead(Head[OrientedBoxes]):
     def __call__(
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> OrientedBoxes:
-        """Decode the output into the lines of the image; see `Head`."""
         import cv2
 
         (plane,) = self.cells(outputs, letterbox.input_hw)
@@ -109,7 +108,6 @@ class TextHead(Head[Text]):
     def __call__(
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> Text:
-        """Decode the symbols of a line; see `Head`."""
         scores = as_float32(self.arrays(outputs, letterbox.input_hw)[0])
         is_finite = np.isfinite(scores)
         finite = np.where(is_finite, scores, np.float32(-np.inf))

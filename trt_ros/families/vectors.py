@@ -160,7 +160,6 @@ class ClassifyHead(Head[Classification]):
     def __call__(
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> Classification:
-        """Decode the scores of one image; see `Head`."""
         scores = self.arrays(outputs, letterbox.input_hw)[0].reshape(-1).astype(np.float32)
         finite = np.isfinite(scores)
         is_softmax = finite.all() and scores.min() >= 0 and abs(scores.sum() - 1) < 0.01

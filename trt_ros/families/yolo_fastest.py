@@ -61,7 +61,6 @@ class FastestV2Head(Head[Detections]):
     def __call__(
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> Detections:
-        """Decode the outputs into the objects of the image; see `Head`."""
         boxes: list[np.ndarray] = []
         scores: list[np.ndarray] = []
         labels: list[np.ndarray] = []
