@@ -1,14 +1,16 @@
 """NVTX ranges, which mark what the host does for a frame in the timeline of Nsight Systems."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import wraps
 import threading
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from trt_ros.errors import requires
 
 #: NVTX domain of all ranges.
 DOMAIN = 'trt_ros'
+MethodT = TypeVar('MethodT', bound=Callable[..., Any])
 
 
 class _NoRange:
@@ -27,12 +29,42 @@ _NO_RANGE = _NoRange()
 _lock = threading.Lock()
 _users = 0
 _annotate: Any = None  # Of the package nvtx, while somebody records.
+_methods: list['_Marked'] = []
 
 
 def mark(name: str) -> AbstractContextManager[Any]:
     """Return a context manager that records a range of this thread, while `recording` is open."""
     annotate = _annotate
     return _NO_RANGE if annotate is None else annotate(name, domain=DOMAIN)
+
+
+class _Marked:
+    def __init__(self, function: Callable[..., Any], name: str) -> None:
+        self._function, self._name = function, name
+
+    def __set_name__(self, owner: type, attribute: str) -> None:
+        self._owner, self._attribute = owner, attribute
+        _methods.append(self)
+        self.update()
+
+    def update(self) -> None:
+        function, name = self._function, self._name
+
+        @wraps(function)
+        def ranged(*args: Any, **kwargs: Any) -> Any:
+            with mark(name):
+                return function(*args, **kwargs)
+
+        setattr(self._owner, self._attribute, function if _annotate is None else ranged)
+
+
+def marked(name: str) -> Callable[[MethodT], MethodT]:
+    """Decorate a method, whose calls are ranges as by `mark`; without a cost if nobody records."""
+
+    def decorate(method: MethodT) -> MethodT:
+        return cast(MethodT, _Marked(method, name))
+
+    return decorate
 
 
 @contextmanager
@@ -44,19 +76,26 @@ def recording() -> Iterator[str]:
 
     :raises ParameterError: when the package nvtx is missing.
     """
-    global _annotate, _users
+    global _users
     with requires('the Python package nvtx', 'Profiling', 'pip install nvtx'):
         import nvtx
     with _lock:
         _users += 1
-        _annotate = nvtx.annotate
+        _set_annotate(nvtx.annotate)
     try:
         yield _log_line(nvtx.get_domain(DOMAIN))
     finally:
         with _lock:
             _users -= 1
             if not _users:
-                _annotate = None
+                _set_annotate(None)
+
+
+def _set_annotate(annotate: Any) -> None:
+    global _annotate
+    _annotate = annotate
+    for method in _methods:
+        method.update()
 
 
 def _log_line(domain: Any) -> str:

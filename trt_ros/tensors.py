@@ -49,7 +49,10 @@ class TensorSpec:
 
     def accepts(self, tensor: np.ndarray | DeviceArray) -> bool:
         """Return whether an array has this dtype (uint16 for the bits of bfloat16) and shape."""
-        return tensor.dtype == numpy_dtype(self.dtype) and self.has_shape(tensor.shape)
+        shape = tensor.shape
+        return tensor.dtype == numpy_dtype(self.dtype) and (
+            shape == self.shape or self.has_shape(shape)
+        )
 
     def has_shape(self, shape: Shape) -> bool:
         """Return whether an array of a shape fits."""
@@ -96,9 +99,11 @@ def is_finite(values: np.ndarray) -> bool:
     """Return whether all values are finite."""
     if values.dtype.kind != 'f':
         return True
-    # One fast pass without warnings; its sum of squares may be infinite for finite values, too.
-    if values.itemsize >= 4 and math.isfinite(np.vdot(values, values)):
-        return True
+    if values.itemsize >= 4:
+        # One fast pass without warnings; the sum of squares may be infinite for finite ones, too.
+        flat = values.ravel()
+        if math.isfinite(flat.dot(flat)):
+            return True
     return bool(np.isfinite(values).all())
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from support.fake_nvtx import nvtx
 from trt_ros.errors import ParameterError
-from trt_ros.profiling import mark, recording
+from trt_ros.profiling import mark, marked, recording
 
 
 @pytest.fixture(autouse=True)
@@ -28,6 +28,25 @@ def test_ranges_nest_and_end_with_an_exception():
     assert line == 'profiling: NVTX ranges of the domain trt_ros'
     (ranges,) = nvtx.read_ranges().values()
     assert ranges == [(0, 'trt_ros: frame'), (1, 'trt_ros: copy'), (0, 'trt_ros: decode')]
+
+
+def test_calls_of_a_marked_method_are_ranges_and_otherwise_the_method_itself():
+    def infer(self, number):
+        """Infer."""
+        return 10 // number
+
+    def make():
+        return type('Network', (), {'infer': marked('network')(infer)})
+
+    before = make()
+    with recording():
+        made = make()  # Imported meanwhile.
+        assert before().infer(2) == made().infer(number=2) == 5
+        with pytest.raises(ZeroDivisionError):
+            made().infer(0)
+        assert made.infer.__doc__ == 'Infer.'
+    assert before.infer is made.infer is infer
+    assert list(nvtx.read_ranges().values()) == [[(0, 'trt_ros: network')] * 3]
 
 
 def test_each_thread_has_its_own_ranges():

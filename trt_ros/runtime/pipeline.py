@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger('trt_ros.runtime')
 ResultT = TypeVar('ResultT', bound=Result)
+RunT = TypeVar('RunT')
 
 
 class Pipeline(ABC, Generic[ResultT]):
@@ -92,6 +93,7 @@ class Pipeline(ABC, Generic[ResultT]):
         self._choice: tuple[str, ...] = ()
         self._kept: RunInputs | None = zeros_of(fitted.feeds) if network.keeps_inputs else None
         self._is_closed, self.watch = False, ResultWatch()
+        self._prepared: Thresholds | None = None  # The last ones, which need no preparation.
         self.nonfinite = NonfiniteFrames(
             self._nonfinite_advice,
             'States keep them: reset the states.' if has_memory(fitted.feeds) else '',
@@ -142,6 +144,12 @@ class Pipeline(ABC, Generic[ResultT]):
         :returns: a result per image of a batch, in its pixels; per region, in pixels of the
             network's input; or of the run.
         """
+
+    def run(
+        self, frames: Sequence[Frame], thresholds: Thresholds, tensors: Arrays = NO_TENSORS
+    ) -> list[ResultT]:
+        """Return the results of a run; see `start`."""
+        return self.start(frames, thresholds, tensors).result()
 
     def submit_run(
         self, frames: Sequence[Frame], thresholds: Thresholds, tensors: Arrays = NO_TENSORS
@@ -236,7 +244,7 @@ class Pipeline(ABC, Generic[ResultT]):
         :raises BadFrameError: when the image cannot be read, or not as its encoding declares.
         :raises ClosedError: after close().
         """
-        return self.named(self._start(image, thresholds, self.start).result()[0])
+        return self.named(self._start(image, thresholds, self.run)[0])
 
     def infer_all(
         self, images: Sequence[Image], thresholds: Thresholds = DEFAULT_THRESHOLDS
@@ -303,7 +311,7 @@ class Pipeline(ABC, Generic[ResultT]):
         results: list[ResultT] = []
         for start in range(0, len(maps), self.max_batch):
             some = maps[start : start + self.max_batch]
-            found = self.start(frames, thresholds, {REGIONS: some.reshape(-1, 8)}).result()
+            found = self.run(frames, thresholds, {REGIONS: some.reshape(-1, 8)})
             results += [self.named(each.to_source(affine)) for each, affine in zip(found, some)]
         return results
 
@@ -326,13 +334,11 @@ class Pipeline(ABC, Generic[ResultT]):
         )
 
     def _start(
-        self,
-        image: Image | RunInputs,
-        thresholds: Thresholds,
-        start: Callable[..., Future[list[ResultT]]],
-    ) -> Future[list[ResultT]]:
-        """Start a run of one image, or of an image or array per network input."""
-        thresholds = self._prepare(thresholds)
+        self, image: Image | RunInputs, thresholds: Thresholds, start: Callable[..., RunT]
+    ) -> RunT:
+        """Start a run of one image, or of an image or array per network input, by a method."""
+        if thresholds is not self._prepared:
+            thresholds = self._prepare(thresholds)
         if not isinstance(image, (dict, Mapping)):  # Mapping is slow to ask.
             frame = as_frame(image)
             if self.is_one_image:
@@ -359,7 +365,10 @@ class Pipeline(ABC, Generic[ResultT]):
             raise ParameterError(
                 f'The thresholds are {thresholds!r}.', remedy='Name them, as in score=0.5.'
             )
-        return self.resolve_classes(thresholds)
+        resolved = self.resolve_classes(thresholds)
+        if resolved is thresholds:
+            self._prepared = thresholds
+        return resolved
 
     def resolve_classes(self, thresholds: Thresholds) -> Thresholds:
         """Look up the classes of thresholds, once for many images, or raise ParameterError."""
@@ -397,5 +406,5 @@ class Pipeline(ABC, Generic[ResultT]):
 
     def close(self) -> None:
         """Close the network; may be called twice."""
-        self._is_closed = True
+        self._is_closed, self._prepared = True, None
         self._close()

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import cache
 
 import numpy as np
 
@@ -21,14 +22,16 @@ class BundleRunner(Runner):
         self._values: dict[str, np.ndarray] = {}  # Inputs and outputs of the last run.
         describe_bundle(self, bundle, runners)
         self._inputs = {bundle.names[name]: name for name in bundle.input_ports}
+        self._outputs = {bundle.names[name]: name for name in bundle.ports('output')}
+        self._groups_of = cache(bundle.groups_of)
 
     def infer(self, tensors: Arrays) -> dict[str, np.ndarray]:
         """Run the networks as Runner.infer; those with the same read-only inputs keep outputs."""
         check_inputs(self.inputs, tensors)
         values = {self._inputs[name]: tensor for name, tensor in tensors.items()}
-        fixed = {name for name, tensor in values.items() if not tensor.flags.writeable}
-        same = {name for name in fixed if values[name] is self._values.get(name)}
-        kept = self._bundle.groups_of(same) if same else ()
+        fixed = frozenset(name for name, each in values.items() if not each.flags.writeable)
+        same = frozenset(name for name in fixed if values[name] is self._values.get(name))
+        kept = self._groups_of(same) if same else ()
         for group in self._bundle.groups:
             if group in kept:
                 values.update(
@@ -39,12 +42,11 @@ class BundleRunner(Runner):
                 for network in group.networks:
                     with mark(network):
                         self._run(network, group, step, values)
-        for group in self._bundle.groups_of(fixed) if fixed else ():
+        for group in self._groups_of(fixed) if fixed else ():
             for name in self._bundle.outputs_of(group):
                 values[name].flags.writeable = False  # Later runs may use them.
         self._values = values
-        names = self._bundle.names
-        return {names[name]: values[name] for name in self._bundle.ports('output')}
+        return {name: values[output] for name, output in self._outputs.items()}
 
     def _run(self, network: str, group: Group, step: int, values: dict[str, np.ndarray]) -> None:
         """Run one network; `values` has inputs and outputs, and receives its outputs."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from functools import partial
 import threading
 from typing import Any, TypeVar
 
@@ -23,7 +22,7 @@ from trt_ros.model.run_inputs import (
     only_image,
     split_inputs,
 )
-from trt_ros.profiling import mark
+from trt_ros.profiling import marked
 from trt_ros.results.base import Result
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.future import Finished, Future
@@ -142,34 +141,39 @@ class CpuPipeline(Pipeline[ResultT]):
     def start(
         self, frames: Sequence[Frame], thresholds: Thresholds, tensors: Arrays = NO_TENSORS
     ) -> Future[list[ResultT]]:
-        return Finished(self._run(*self.stage(frames, tensors), thresholds, tensors))
+        return Finished(self.run(frames, thresholds, tensors))
 
+    def run(
+        self, frames: Sequence[Frame], thresholds: Thresholds, tensors: Arrays = NO_TENSORS
+    ) -> list[ResultT]:
+        return self._run(*self.stage(frames, tensors), thresholds, tensors)
+
+    @marked('preprocess')
     def stage(
         self, frames: Sequence[Frame], tensors: Arrays = NO_TENSORS
     ) -> tuple[dict[str, np.ndarray], Sequence[Letterbox]]:
         """Return the inputs without memory, and each image's placement; arguments as `start`."""
-        with mark('preprocess'):
-            regions = tensors.get(REGIONS)
-            rows = 1
-            if self.is_one_image:
-                count = len(frames if regions is None else regions)
-                rows = self.max_batch if self._is_padded else count
-            staged: dict[str, np.ndarray] = {}
-            letterboxes: Sequence[Letterbox] = ()
-            first = 0
-            for name, feed, images in self._fresh_feeds:
-                if name in self._parts.plain:
-                    staged[name] = tensors[name]
-                    continue
-                if images:
-                    last = len(frames) if self.is_one_image else first + images
-                    given = Given(rows, frames[first:last], regions)
-                    first += images
-                else:
-                    given = Given(rows, (), tensors.get(name))
-                staged[name], placements = feed.stage(given)
-                letterboxes = letterboxes or placements
-            return staged, letterboxes or [NO_LETTERBOX]
+        regions = tensors.get(REGIONS)
+        rows = 1
+        if self.is_one_image:
+            count = len(frames if regions is None else regions)
+            rows = self.max_batch if self._is_padded else count
+        staged: dict[str, np.ndarray] = {}
+        letterboxes: Sequence[Letterbox] = ()
+        first = 0
+        for name, feed, images in self._fresh_feeds:
+            if name in self._parts.plain:
+                staged[name] = tensors[name]
+                continue
+            if images:
+                last = len(frames) if self.is_one_image else first + images
+                given = Given(rows, frames[first:last], regions)
+                first += images
+            else:
+                given = Given(rows, (), tensors.get(name))
+            staged[name], placements = feed.stage(given)
+            letterboxes = letterboxes or placements
+        return staged, letterboxes or [NO_LETTERBOX]
 
     def _run(
         self,
@@ -179,19 +183,26 @@ class CpuPipeline(Pipeline[ResultT]):
         tensors: Arrays,
     ) -> list[ResultT]:
         _, found = self.run_network(inputs, tensors)
+        return self._decode(found, letterboxes, thresholds)
+
+    @marked('decode')
+    def _decode(
+        self, found: Arrays, letterboxes: Sequence[Letterbox], thresholds: Thresholds
+    ) -> list[ResultT]:
         outputs = {name: found[name] for name in self._output_names}
-        decode, add = partial(decode_batch, self.decoder), self.nonfinite.add
-        with mark('decode'):
-            if not self.is_one_image:
-                return decode(outputs, 1, letterboxes[:1], thresholds, add)
+        count = 1
+        if self.is_one_image:
             count = self.max_batch if self._is_padded else len(letterboxes)
-            for name, output in outputs.items():
-                if count > 1 and output.shape[:1] != (count,):
-                    raise TensorMismatchError(
-                        f'The output {name} has the shape {output.shape} for a batch of {count}.',
-                        remedy='Set max_batch_size to 1.',
-                    )
-            return decode(outputs, count, letterboxes, thresholds, add)
+        else:
+            letterboxes = letterboxes[:1]
+        for name, output in outputs.items():
+            if count > 1 and output.shape[:1] != (count,):
+                raise TensorMismatchError(
+                    f'The output {name} has the shape {output.shape} for a batch of {count}.',
+                    remedy='Set max_batch_size to 1.',
+                )
+        add = self.nonfinite.add
+        return decode_batch(self.decoder, outputs, count, letterboxes, thresholds, add)
 
     def run_network(self, staged: Arrays, tensors: Arrays) -> tuple[Arrays, Arrays]:
         """Run the network on what stage() returned and its states; return inputs and outputs."""
@@ -201,13 +212,15 @@ class CpuPipeline(Pipeline[ResultT]):
             if self._memory_feeds:
                 staged = {**staged, **self._remembered(tensors)}
             inputs = self._parts.join(staged)
-            with mark('network'):
-                found = self.runner.infer(inputs) if self._tiles == 1 else self._tiled(inputs)
+            found = self._infer(inputs)
             for name, feed in self._memory_feeds.items():
                 self._memory[name] = feed.keep(found, self._memory[name], staged[name])
         return inputs, found
 
-    def _tiled(self, inputs: Arrays) -> Arrays:
+    @marked('network')
+    def _infer(self, inputs: Arrays) -> Arrays:
+        if self._tiles == 1:
+            return self.runner.infer(inputs)
         (name,) = image_feeds(self.feeds)
         runs = [
             self.runner.infer({**inputs, name: inputs[name][index : index + 1]})
