@@ -91,16 +91,19 @@ def assert_held_networks_run_once(pipeline: Any, networks: Iterable[Any]) -> Non
         each.infer = lambda inputs, infer=infer: (runs.append(set(inputs)), infer(inputs))[1]
     one, two, changeable = (np.full(1, value, np.float32) for value in (1, 2, 1))
     one.flags.writeable = two.flags.writeable = False
+    x = np.ones(1, np.float32)
     for prompt, expected, count in (
         (one, 102, 3),
         (one, 102, 1),
         (two, 103, 3),
         (two, 103, 1),
         (changeable, 102, 3),
-        (changeable, 102, 3),
+        (changeable, 102, 1),
+        (changeable, 103, 3),
     ):
+        changeable[:] = expected - 101
         runs.clear()
-        found = pipeline({'prompt': prompt, 'x': changeable})
+        found = pipeline({'prompt': prompt, 'x': x})
         assert (found['y'].item(), found['token'].item()) == (expected, expected - 1)
         assert len(runs) == count
 

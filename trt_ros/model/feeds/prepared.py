@@ -38,16 +38,16 @@ class PreparedFeed(TensorFeed):
 class HeldImageFeed(PreparedFeed, HeldFeed):
     """Images that stay the same in many runs, and then cost nothing."""
 
-    _frames: list[Frame] = field(default_factory=list, compare=False, repr=False)
-
     def check(self, value: Any) -> np.ndarray:
         """Return the preprocessed images; the same object for the same frames."""
         frames = self.image.frames_of(self.spec.name, value)
-        if not (self._frames and all(map(is_, frames, self._frames))):
-            array = self.staged(frames)
-            array.flags.writeable = False
-            self._frames[:], self._last[:] = frames, [array]
-        return self._last[0]
+        for _, last, array in self._last:
+            if all(map(is_, frames, last)):
+                return array
+        array = self.staged(frames)
+        array.flags.writeable = False
+        self._last[:] = [(None, frames, array)]
+        return array
 
 
 @dataclass(frozen=True)

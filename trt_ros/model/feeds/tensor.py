@@ -25,6 +25,9 @@ from trt_ros.model.feeds.padding import CAPACITY, PAD, Padding
 from trt_ros.tensors import Arrays, Shape, TensorSpec, as_tensor, checked_tensor, numpy_dtype
 from trt_ros.vision.letterbox import Letterbox
 
+#: Held arrays up to this size are compared with the last one.
+COMPARED_NBYTES = 1 << 16
+
 
 @dataclass(frozen=True)
 class TensorFeed(Feed):
@@ -102,7 +105,7 @@ class TensorFeed(Feed):
 
     def check(self, value: Any) -> Any:
         """Return the array after arithmetic, not padded, or a DeviceArray; see Feed.check."""
-        if is_on_gpu(value):
+        if type(value) is not np.ndarray and is_on_gpu(value):
             return self._on_gpu(DeviceArray(value))
         array = checked_tensor(self.spec, value)
         if self.padding is not None:
@@ -136,17 +139,31 @@ class TensorFeed(Feed):
 class HeldFeed(TensorFeed):
     """An array of one shape that stays the same in many runs, and then costs nothing."""
 
-    _last: list[np.ndarray] = field(default_factory=list, compare=False, repr=False)
+    #: What the last array is known by, the value it came as, and the array; set at once.
+    _last: list[tuple[object, Any, np.ndarray]] = field(
+        default_factory=list, compare=False, repr=False
+    )
 
     def check(self, value: Any) -> np.ndarray:
-        """Return the array; the same object for the same read-only one; see Feed.check."""
-        if self._last and self._last[0] is value and not value.flags.writeable:
-            return self._last[1]
+        """
+        Return the array; see Feed.check.
+
+        The same read-only object for the same read-only array, and for a small one of equal bytes.
+        """
+        given: object = None
+        if isinstance(value, np.ndarray):
+            if value.nbytes <= COMPARED_NBYTES:
+                given = value.shape, value.dtype, value.tobytes()
+            elif not value.flags.writeable:
+                given = id(value)  # Kept below, so that no other array gets it.
+        for last, _, array in self._last:
+            if last == given:
+                return array
         checked: np.ndarray = super().check(value)
-        if not value.flags.writeable:
-            checked = checked.view()
+        if given is not None:
+            checked = checked.copy() if value.flags.writeable else checked.view()
             checked.flags.writeable = False
-            self._last[:] = value, checked
+            self._last[:] = [(given, value, checked)]
         return checked
 
 

@@ -110,6 +110,7 @@ def test_a_held_array_is_sent_when_it_changes(counter, open_inputs, cuda, slots,
     other = held + 1
     for _ in range(3):  # It may change in place.
         assert run(other) == 1
+        assert run(other.copy()) == run(other) == 0
         other += 1
     assert run(held) == 1
     pipeline.reset_state()
