@@ -254,8 +254,7 @@ class CountingNode(ManagedNode):
             self._losses = {}
         elif self._active_since is None:
             self._active_since = now
-        counters = _counters(self._counts)
-        received, published = counters['frames received'], counters['frames published']
+        received, published, _ = self._counts.snapshot()
         before, self._before = self._before, (now, received, published)
         seconds = now - before[0]
         self._warn_of_types(state)
@@ -270,7 +269,7 @@ class CountingNode(ManagedNode):
         values = {
             'state': state,
             **self._diagnostics(),
-            **{key: str(count) for key, count in counters.items()},
+            **{key: str(count) for key, count in _counters(self._counts).items()},
             'rate in (Hz)': f'{(received - before[1]) / seconds:.1f}',
             'rate out (Hz)': f'{(published - before[2]) / seconds:.1f}',
             **{

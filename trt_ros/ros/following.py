@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from rclpy.topic_endpoint_info import TopicEndpointInfo
 
 from trt_ros.ros.codecs.codec import Codec
 from trt_ros.ros.dds.cdr import ImageView
@@ -70,6 +71,7 @@ class InputSubscription:
         # For multi-threaded executors: no change during close().
         self._lock = threading.Lock()
         self._is_closed = False
+        self._publishers: Sequence[TopicEndpointInfo] | None = None
         self._present, qos, why = self._find(BEST_EFFORT, DurabilityPolicy.VOLATILE)
         if why:
             name = node.resolve_topic_name(self._present.topic)
@@ -136,6 +138,10 @@ class InputSubscription:
 
     def _change(self) -> None:
         before = self._present
+        last = self._publishers
+        self._publishers = self._node.get_publishers_info_by_topic(before.topic)
+        if self._publishers == last and not self._codec.message_types:
+            return
         wanted, qos, why = self._find(before.reliability, before.durability)
         if wanted == before:
             return
