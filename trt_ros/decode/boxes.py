@@ -73,7 +73,7 @@ class BoxHead(Head[Any]):
     def proposes_regions(self) -> bool:
         return self.layout.regions is not None
 
-    def __call__(self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds) -> Any:
+    def decode(self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds) -> Any:
         places: Places = self.resolve(outputs, letterbox.input_hw)
         values = Values(outputs, self.reading)
         with np.errstate(invalid='ignore', over='ignore'):  # Drops non-finite values.

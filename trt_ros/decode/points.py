@@ -14,7 +14,7 @@ from trt_ros.results.poses import Poses
 from trt_ros.tensors import Arrays
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.scores import as_float32, check_range, finite_or_zero
-from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
+from trt_ros.vision.thresholds import Thresholds
 
 _RADIUS, _SIGMA = 5, 0.8  # Of the smoothing of heatmaps, in cells; those of transformers.
 _FLOOR, _CEILING = 1e-3, 50.0  # Limits of the smoothed values, before the logarithm.
@@ -66,9 +66,7 @@ class PointHead(Head[Poses]):
     def region_scale(self) -> float:
         return self.layout.region_scale
 
-    def __call__(
-        self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
-    ) -> Poses:
+    def decode(self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds) -> Poses:
         arrays = self.arrays(outputs, letterbox.input_hw)
         roles = (next(iter(part.out.fields)) for part in self.reading.parts)
         values = {role: as_float32(array) for role, array in zip(roles, arrays)}

@@ -12,7 +12,7 @@ from trt_ros.results.arrays import Depth
 from trt_ros.tensors import Arrays
 from trt_ros.vision.grid import bilinear, taps
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
+from trt_ros.vision.thresholds import Thresholds
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,7 @@ class DepthHead(Head[Depth]):
             return 'disparity'
         return 'metric' if 'metric' in name.lower() else 'relative'
 
-    def __call__(
-        self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
-    ) -> Depth:
+    def decode(self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds) -> Depth:
         (cells,) = self.cells(outputs, letterbox.input_hw)
         rows, cols = taps(letterbox, cells.shape)
         with np.errstate(invalid='ignore'):
@@ -87,9 +85,7 @@ class PointsHead(Head[Depth]):
         names = (each.name for each in self.reading.network.outputs)
         return next((name for name in names if 'scale' in name.lower()), '')
 
-    def __call__(
-        self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
-    ) -> Depth:
+    def decode(self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds) -> Depth:
         (points,) = self.arrays(outputs, letterbox.input_hw)
         cells = points.transpose(2, 0, 1).astype(np.float32)
         if self.scale_name:

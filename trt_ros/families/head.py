@@ -14,7 +14,7 @@ from trt_ros.errors import TensorMismatchError
 from trt_ros.families.match import Reading, fitted
 from trt_ros.tensors import Arrays, Shape
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.thresholds import Thresholds
+from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 ResultT_co = TypeVar('ResultT_co', covariant=True)
 
@@ -97,9 +97,8 @@ class Head(ABC, Generic[ResultT_co]):
         """Return the head that computes the confidence of each pixel, too; None if none does."""
         return None
 
-    @abstractmethod
     def __call__(
-        self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds
+        self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> ResultT_co:
         """
         Decode the outputs for one image into the task's result, in pixels of that image.
@@ -110,6 +109,11 @@ class Head(ABC, Generic[ResultT_co]):
         :param thresholds: limits of the results; scores equal to or above `score` pass.
         :raises TensorMismatchError: when an output is missing or of another shape.
         """
+        return self.decode(outputs, letterbox, thresholds)
+
+    @abstractmethod
+    def decode(self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds) -> ResultT_co:
+        """Return the result; one per head, see `__call__`."""
 
     @property
     def output_name(self) -> str:

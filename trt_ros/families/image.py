@@ -14,7 +14,7 @@ from trt_ros.results.arrays import Picture
 from trt_ros.tensors import Arrays
 from trt_ros.vision.grid import bilinear, taps
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
+from trt_ros.vision.thresholds import Thresholds
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,7 @@ class PictureHead(Head[Picture]):
     gain: float = 255.0
     offset: float = 0.0
 
-    def __call__(
-        self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
-    ) -> Picture:
+    def decode(self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds) -> Picture:
         cells = self.cells(outputs, letterbox.input_hw)
         shown = enlarged(letterbox, cells.shape[1])
         rows, cols = taps(shown, (cells.shape[1], cells.shape[2]))

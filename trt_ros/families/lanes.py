@@ -23,7 +23,7 @@ from trt_ros.results.poses import Poses
 from trt_ros.tensors import Arrays
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.scores import as_float32, check_range, passing, softmax
-from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
+from trt_ros.vision.thresholds import Thresholds
 
 UNKNOWN_ROWS = (
     'Run the node `tensor`, which publishes its undecoded outputs: the rows of other networks are '
@@ -52,9 +52,7 @@ class LaneHead(Head[Poses]):
             of visible points of a lane, at least 1.
         """
 
-    def __call__(
-        self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
-    ) -> Poses:
+    def decode(self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds) -> Poses:
         """Decode the lanes, best score first; `thresholds.iou` has no effect."""
         arrays = self.arrays(outputs, letterbox.input_hw)
         keypoints, least = self.lanes(list(map(as_float32, arrays)), letterbox.input_hw)

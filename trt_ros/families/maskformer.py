@@ -17,7 +17,7 @@ from trt_ros.vision.grid import Taps, taps
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.masks import Box, bounds, cells_of, threshold_masks, windows_of
 from trt_ros.vision.scores import as_float32, check_range, passing, sigmoid, softmax
-from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
+from trt_ros.vision.thresholds import Thresholds
 
 MIN_WON_SHARE = 0.8  # Pixels that a query wins, of those of its mask; as published.
 BLOCK_CELLS = 1024  # Of all queries; a block stays in the cache.
@@ -57,9 +57,7 @@ class MaskFormerHead(QueryHead[ClassMask]):
     def with_confidence(self) -> MaskFormerHead:
         return replace(self, confidence=True)
 
-    def __call__(
-        self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
-    ) -> ClassMask:
+    def decode(self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds) -> ClassMask:
         probabilities, masks = self.queries(outputs, letterbox.input_hw)
         rows, cols = taps(letterbox, (masks.shape[1], masks.shape[2]))
         with np.errstate(invalid='ignore', over='ignore'):
@@ -145,9 +143,7 @@ class PanopticHead(QueryHead[Instances]):
 
     finds_instances = True
 
-    def __call__(
-        self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
-    ) -> Instances:
+    def decode(self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds) -> Instances:
         """Decode the queries into segments; those of unwanted classes keep their pixels."""
         probabilities, masks = self.queries(outputs, letterbox.input_hw)
         scores, labels = probabilities.max(axis=1), probabilities.argmax(axis=1)

@@ -34,9 +34,7 @@ class CutNmsHead(Head[Detections]):
         """Attributes of the operator."""
         return nms_settings(self.reading.network)
 
-    def __call__(
-        self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds
-    ) -> Detections:
+    def decode(self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds) -> Detections:
         boxes, scores = self.arrays(outputs, letterbox.input_hw)
         settings = self.settings
         with np.errstate(invalid='ignore', over='ignore'):  # Drops non-finite values.
@@ -134,9 +132,7 @@ class OnnxNmsHead(Head[Detections]):
 
     rows_first: bool = False
 
-    def __call__(
-        self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds
-    ) -> Detections:
+    def decode(self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds) -> Detections:
         chosen, boxes, scores = self.arrays(outputs, letterbox.input_hw)
         limit = np.array([1, *scores.shape])
         chosen = chosen[((chosen >= 0) & (chosen < limit)).all(axis=1)]

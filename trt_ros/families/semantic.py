@@ -26,7 +26,7 @@ from trt_ros.vision.grid import bilinear, covers, taps
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.masks import cells_of, threshold_masks
 from trt_ros.vision.scores import as_float32, sigmoid
-from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
+from trt_ros.vision.thresholds import Thresholds
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,7 @@ class SemanticHead(Head[ClassMask]):
     def with_confidence(self) -> SemanticHead | None:
         return None if self.is_classes else replace(self, confidence=True)
 
-    def __call__(
-        self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
-    ) -> ClassMask:
+    def decode(self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds) -> ClassMask:
         cells = self.cells(outputs, letterbox.input_hw)
         rows, cols = taps(letterbox, (cells.shape[1], cells.shape[2]))
         if self.is_classes:
@@ -130,9 +128,7 @@ class MaskHeads(Head[ClassMasks]):
         scored = tuple(head for head in heads if head is not None)
         return MaskHeads.of(scored) if len(scored) == len(heads) else None
 
-    def __call__(
-        self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
-    ) -> ClassMasks:
+    def decode(self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds) -> ClassMasks:
         return ClassMasks(
             {head.output_name: head(outputs, letterbox, thresholds) for head in self.heads},
             [head.class_count for head in self.heads],

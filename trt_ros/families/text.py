@@ -14,7 +14,7 @@ from trt_ros.results.text import Text
 from trt_ros.tensors import Arrays
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.scores import as_float32, finite_or_zero, passing
-from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
+from trt_ros.vision.thresholds import Thresholds
 
 MIN_PROBABILITY = 0.3  # Of a cell of text.
 MIN_SIDE = 3  # Of a shrunk line, in cells.
@@ -34,8 +34,8 @@ class TextBoxHead(Head[OrientedBoxes]):
     class_count = 1
     own_class_names = ('text',)
 
-    def __call__(
-        self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
+    def decode(
+        self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds
     ) -> OrientedBoxes:
         import cv2
 
@@ -105,9 +105,7 @@ class TextHead(Head[Text]):
 
     takes_regions = True
 
-    def __call__(
-        self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
-    ) -> Text:
+    def decode(self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds) -> Text:
         scores = as_float32(self.arrays(outputs, letterbox.input_hw)[0])
         is_finite = np.isfinite(scores)
         finite = np.where(is_finite, scores, np.float32(-np.inf))

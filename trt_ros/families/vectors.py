@@ -22,7 +22,7 @@ from trt_ros.results.arrays import Tensors
 from trt_ros.results.classes import Classification
 from trt_ros.tensors import Arrays, TensorSpec
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
+from trt_ros.vision.thresholds import Thresholds
 
 #: The reading of no outputs.
 NOTHING: Reading[Any] = Reading(Layout(()), (), {}, NetworkDescription((), (), {}, (0, 0)))
@@ -42,9 +42,7 @@ class EmbeddingHead(Head[Tensors]):
         (spec,) = vectors(self.reading.network)
         return spec.name
 
-    def __call__(
-        self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
-    ) -> Tensors:
+    def decode(self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds) -> Tensors:
         """Return the vector: (1, D) float32, not normalized; see `Head`."""
         values = require_output(outputs, self.output_name)
         if self.takes_any and values.ndim not in (2, 4):
@@ -63,9 +61,7 @@ class TensorHead(Head[Tensors]):
 
     takes_regions = True
 
-    def __call__(
-        self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
-    ) -> Tensors:
+    def decode(self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds) -> Tensors:
         """Return copies of all outputs."""
         return Tensors({name: output.copy() for name, output in outputs.items()})
 
@@ -157,8 +153,8 @@ class ClassifyHead(Head[Classification]):
     counts_background = True
     takes_regions = True
 
-    def __call__(
-        self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
+    def decode(
+        self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds
     ) -> Classification:
         scores = self.arrays(outputs, letterbox.input_hw)[0].reshape(-1).astype(np.float32)
         finite = np.isfinite(scores)

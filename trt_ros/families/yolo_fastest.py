@@ -14,7 +14,7 @@ from trt_ros.tensors import Arrays
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import choose_boxes
 from trt_ros.vision.scores import as_float32, passing
-from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
+from trt_ros.vision.thresholds import Thresholds
 
 #: The score is objectness^0.6 * class^0.4; both are probabilities. Source: `handle_preds` of
 #: FastestDet.
@@ -58,9 +58,7 @@ class FastestV2Head(Head[Detections]):
     score objectness * class. Source: `handel_preds` of YOLO-FastestV2.
     """
 
-    def __call__(
-        self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
-    ) -> Detections:
+    def decode(self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds) -> Detections:
         boxes: list[np.ndarray] = []
         scores: list[np.ndarray] = []
         labels: list[np.ndarray] = []
