@@ -11,6 +11,7 @@
 namespace trt_ros_test_camera
 {
 
+/// Its callback owns what it uses: a multi-threaded container may unload the node meanwhile.
 class Viewer : public rclcpp::Node
 {
 public:
@@ -19,16 +20,17 @@ public:
   {
     rclcpp::QoS qos(5);
     declare_parameter<bool>("reliable", true) ? qos.reliable() : qos.best_effort();
-    publisher_ = create_publisher<std_msgs::msg::String>("~/seen", 100);
+    auto publisher = create_publisher<std_msgs::msg::String>("~/seen", 100);
     subscription_ = create_subscription<sensor_msgs::msg::Image>(
       "image", qos,
-      [this](sensor_msgs::msg::Image::ConstSharedPtr image, const rclcpp::MessageInfo & info) {
-        report(*image, info.get_rmw_message_info().from_intra_process);
+      [publisher](
+        sensor_msgs::msg::Image::ConstSharedPtr image, const rclcpp::MessageInfo & info) {
+        publisher->publish(report(*image, info.get_rmw_message_info().from_intra_process));
       });
   }
 
 private:
-  void report(const sensor_msgs::msg::Image & image, bool is_by_pointer)
+  static std_msgs::msg::String report(const sensor_msgs::msg::Image & image, bool is_by_pointer)
   {
     // System time, which Python can write, too.
     auto age = rclcpp::Clock(RCL_SYSTEM_TIME).now() - rclcpp::Time(
@@ -43,10 +45,9 @@ private:
       ", \"sum\": " << std::accumulate(image.data.begin(), image.data.end(), 0ull) << "}";
     std_msgs::msg::String message;
     message.data = text.str();
-    publisher_->publish(message);
+    return message;
   }
 
-  rclcpp::Publisher<std_msgs::msg::String>::SharedPtr publisher_;
   rclcpp::Subscription<sensor_msgs::msg::Image>::SharedPtr subscription_;
 };
 
