@@ -33,7 +33,7 @@ class Candidates(NamedTuple):
     """
     Boxes that pass the score threshold, in the order of rows and classes.
 
-    :param rows: (n,) row in its level; `levels`: (n,).
+    :param rows: (n,) row in its level, or among those that follow each other in an output.
     :param boxes: (n, 4) float32 corners in input pixels; centers and sizes of rotated boxes.
     :param extras: (n, E) float32, of keypoints in input pixels.
     """
@@ -112,15 +112,12 @@ class BoxHead(Head[Any]):
         layout, coding = self.layout, self.layout.coding
         if coding.form == 'offsets' and coding.size == 'exp':
             self._require_logarithms(values, places)
-        selected = [
-            (each, select(layout, values, places, each, threshold)) for each in places.levels
-        ]
-        chosen = [each for each in selected if each[1].rows.size]
         found = []
-        for level, scored in chosen or selected[:1]:
+        for level, grids in places.joined:
+            scored = select(layout, values, places, level, threshold)
             box = _box(values, places, level.slices, scored, coding)
-            anchors = _anchors(level.grid, places.is_planar) if level.grid else None
-            boxes = _corners(box, scored.rows, anchors, level.grid, coding)
+            anchors = Anchors.of(grids, scored.rows, is_planar=places.is_planar) if grids else None
+            boxes = _corners(box, anchors, coding)
             if coding.is_normalized:
                 boxes = boxes * np.array(input_hw[::-1] * 2, np.float32)
             if coding.clips:
@@ -128,8 +125,8 @@ class BoxHead(Head[Any]):
             extras = boxes[:, :0]
             if 'extras' in level.slices:
                 extras = values.gather(level.slices['extras'], scored.rows)
-            if coding.has_points and level.grid and anchors:
-                extras = _points(extras, scored.rows, anchors, level.grid, coding, boxes)
+            if coding.has_points and anchors:
+                extras = _points(extras, anchors, coding, boxes)
             elif coding.has_points:
                 values_each = self.reading.values_per_keypoint
                 extras = _points_of_input(extras, values_each, coding, input_hw)
@@ -138,7 +135,7 @@ class BoxHead(Head[Any]):
 
     def _require_logarithms(self, values: Values, places: Places) -> None:
         """Check that boxes are not decoded already; raise TensorMismatchError if they are."""
-        boxes = [values.view(level.slices['box'], level.rows) for level in places.levels]
+        boxes = [values.view(level.slices['box'], level.rows) for level, _ in places.joined]
         # Column by column: NumPy is slow on rows of two values.
         sizes = [side.astype(np.float32, copy=False) for box in boxes for side in box.T[2:4]]
         large = sum(np.count_nonzero(each > MAX_LOG_SIZE) for each in sizes)
@@ -203,95 +200,111 @@ def _box(
     return box[:, [1, 0, 3, 2]] if coding.is_y_first else box
 
 
+class Anchors(NamedTuple):
+    """
+    Anchors of rows, (n, 2) float32 each.
+
+    :param cells: column and row of the cell.
+    :param priors: width and height of the prior.
+    :param strides: stride along x and y.
+    :param grid_wh: number of columns and rows of the grid.
+    """
+
+    cells: np.ndarray
+    priors: np.ndarray
+    strides: np.ndarray
+    grid_wh: np.ndarray
+
+    @classmethod
+    def of(cls, grids: tuple[Grid, ...], rows: np.ndarray, *, is_planar: bool) -> 'Anchors':
+        """Return the anchors of some rows of grids that follow each other."""
+        table = _anchor_table(grids, is_planar)[rows]
+        return cls(table[:, :2], table[:, 2:4], table[:, 4:6], table[:, 6:])
+
+
 @lru_cache(maxsize=32)
-def _anchors(grid: Grid, is_planar: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return column and row of the cell of each anchor, and its prior: (n, 2) float32 each."""
-    y, x = np.mgrid[: grid.shape[0], : grid.shape[1]]
-    cells = np.stack([x.ravel(), y.ravel()], axis=1).astype(np.float32)
-    priors = np.array(grid.priors or [(1, 1)] * grid.per_cell, np.float32)
-    if is_planar:
-        found = np.tile(cells, (grid.per_cell, 1)), np.repeat(priors, grid.cells, axis=0)
-    else:
-        found = np.repeat(cells, grid.per_cell, axis=0), np.tile(priors, (grid.cells, 1))
-    for array in found:
-        array.setflags(write=False)  # Shared by all callers.
-    return found
+def _anchor_table(grids: tuple[Grid, ...], is_planar: bool) -> np.ndarray:
+    """Return the fields of `Anchors` of all rows, side by side: (N, 8) float32."""
+    tables = []
+    for grid in grids:
+        y, x = np.mgrid[: grid.shape[0], : grid.shape[1]]
+        cells = np.stack([x.ravel(), y.ravel()], axis=1)
+        priors = np.array(grid.priors or [(1, 1)] * grid.per_cell)
+        if is_planar:
+            cells, priors = (
+                np.tile(cells, (grid.per_cell, 1)),
+                np.repeat(priors, grid.cells, axis=0),
+            )
+        else:
+            cells, priors = (
+                np.repeat(cells, grid.per_cell, axis=0),
+                np.tile(priors, (grid.cells, 1)),
+            )
+        same = np.tile([*grid.strides, *grid.shape[::-1]], (len(cells), 1))
+        tables.append(np.hstack([cells, priors, same], dtype=np.float32, casting='same_kind'))
+    table = np.concatenate(tables)
+    table.setflags(write=False)  # Shared by all callers.
+    return table
 
 
-def _corners(
-    box: np.ndarray,
-    rows: np.ndarray,
-    anchors: tuple[np.ndarray, np.ndarray] | None,
-    grid: Grid | None,
-    coding: Coding,
-) -> np.ndarray:
+def _corners(box: np.ndarray, anchors: Anchors | None, coding: Coding) -> np.ndarray:
     """Return corners in the unit of the boxes, or input pixels; rotated boxes as they are."""
     if coding.form in ('corners', 'rotated'):
         return box
-    if anchors is None or grid is None:
+    if anchors is None:
         half = box[:, 2:4] / 2
         return np.hstack([box[:, :2] - half, box[:, :2] + half])
-    cell, prior = (each[rows] for each in anchors)
-    stride, unit = _units(grid, prior, coding)
+    unit = _unit(anchors, coding)
     if coding.form == 'sides':
-        point = (cell + np.float32(coding.place)) * stride + np.float32(coding.pixel)
-        reach = box * np.tile(unit, 2)
-        return np.hstack([point - reach[:, :2], point + reach[:, 2:]])
+        point = (anchors.cells + np.float32(coding.place)) * anchors.strides
+        point = point + np.float32(coding.pixel)
+        return np.hstack([point - box[:, :2] * unit, point + box[:, 2:] * unit])
     if coding.size == 'squared':
         value = sigmoid(box)
-        center = (2 * value[:, :2] - np.float32(0.5) + cell) * stride
-        half = (2 * value[:, 2:4]) ** 2 * prior / 2
+        center = (2 * value[:, :2] - np.float32(0.5) + anchors.cells) * anchors.strides
+        half = (2 * value[:, 2:4]) ** 2 * anchors.priors / 2
     elif coding.size == 'tanh':
-        center = (np.tanh(box[:, :2]) + cell) * stride
-        half = sigmoid(box[:, 2:4]) * np.array(grid.shape[::-1], np.float32) * stride / 2
+        center = (np.tanh(box[:, :2]) + anchors.cells) * anchors.strides
+        half = sigmoid(box[:, 2:4]) * anchors.grid_wh * anchors.strides / 2
     else:
-        center = _offset(box[:, :2], cell, stride, unit, coding)
+        center = _offset(box[:, :2], anchors, unit, coding)
         size = box[:, 2:4]
         if coding.size == 'exp':
             size = np.exp(np.float32(coding.size_gain) * size)
-        half = size * (prior if coding.unit == 'prior' else unit) / 2
+        half = size * (anchors.priors if coding.unit == 'prior' else unit) / 2
     return np.hstack([center - half, center + half])
 
 
-def _units(grid: Grid, prior: np.ndarray, coding: Coding) -> tuple[np.ndarray, np.ndarray]:
-    """Return the stride and the unit of offsets along x and y."""
-    stride = np.array([grid.strides], np.float32)
+def _unit(anchors: Anchors, coding: Coding) -> np.ndarray:
+    """Return the unit of offsets along x and y."""
     gain = np.float32(coding.gain)
     if coding.unit == 'prior':
-        return stride, np.asarray(gain * prior)
-    unit = stride if coding.unit == 'stride' else np.ones_like(stride)
-    return stride, np.asarray(gain * unit)
+        return np.asarray(gain * anchors.priors)
+    unit = anchors.strides if coding.unit == 'stride' else np.ones_like(anchors.strides)
+    return np.asarray(gain * unit)
 
 
-def _offset(
-    values: np.ndarray, cell: np.ndarray, stride: np.ndarray, unit: np.ndarray, coding: Coding
-) -> np.ndarray:
+def _offset(values: np.ndarray, anchors: Anchors, unit: np.ndarray, coding: Coding) -> np.ndarray:
     """Return points that are offsets from anchors, in input pixels."""
+    place = anchors.cells + np.float32(coding.place)
     if coding.unit == 'stride':
-        return np.asarray((values + (cell + np.float32(coding.place))) * stride)
-    return np.asarray((cell + np.float32(coding.place)) * stride + values * unit)
+        return np.asarray((values + place) * anchors.strides)
+    return np.asarray(place * anchors.strides + values * unit)
 
 
-def _points(
-    extras: np.ndarray,
-    rows: np.ndarray,
-    anchors: tuple[np.ndarray, np.ndarray],
-    grid: Grid,
-    coding: Coding,
-    boxes: np.ndarray,
-) -> np.ndarray:
+def _points(extras: np.ndarray, anchors: Anchors, coding: Coding, boxes: np.ndarray) -> np.ndarray:
     """Return keypoints of two values relative to anchors, or boxes, in input pixels."""
     xy: np.ndarray = extras.reshape(len(extras), extras.shape[1] // 2, 2)
     xy = xy[..., ::-1] if coding.is_y_first else xy
-    cell, prior = (each[rows, None] for each in anchors)
-    stride, unit = _units(grid, prior, coding)
+    anchors = Anchors(*(each[:, None] for each in anchors))
+    unit = _unit(anchors, coding)
     if coding.are_points_in_box:
         low, high = boxes[:, None, :2], boxes[:, None, 2:]
         found = low + xy * (high - low)
     elif coding.form == 'sides':
-        found = (cell + np.float32(coding.place)) * stride + xy * unit
+        found = (anchors.cells + np.float32(coding.place)) * anchors.strides + xy * unit
     else:
-        found = _offset(xy, cell, stride, unit, coding)
+        found = _offset(xy, anchors, unit, coding)
     return np.asarray(found).reshape(extras.shape)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -37,6 +38,17 @@ class LevelSlices:
     slices: Mapping[str, Slice]
     grid: Grid | None = None
 
+    def continues_with(self, other: 'LevelSlices') -> bool:
+        """Return whether the rows of another level follow those of this one."""
+        return other.slices == self.after(self.rows)
+
+    def after(self, rows: int) -> dict[str, Slice]:
+        """Return the slices without their first rows."""
+        return {
+            role: place._replace(start=place.start + rows * place.row)
+            for role, place in self.slices.items()
+        }
+
 
 @dataclass(frozen=True)
 class Places:
@@ -60,6 +72,18 @@ class Places:
     def rows(self) -> int:
         """Number of rows of all levels."""
         return sum(level.rows for level in self.levels)
+
+    @cached_property
+    def joined(self) -> tuple[tuple[LevelSlices, tuple[Grid, ...]], ...]:
+        """Levels with their grids, those that follow each other in their outputs as one."""
+        found: list[tuple[LevelSlices, tuple[Grid, ...]]] = []
+        for level in self.levels:
+            grids: tuple[Grid, ...] = (level.grid,) if level.grid else ()
+            if found and found[-1][0].continues_with(level):
+                before, others = found.pop()
+                level, grids = replace(before, rows=before.rows + level.rows), others + grids
+            found.append((level, grids))
+        return tuple(found)
 
     @property
     def classes(self) -> int:
@@ -150,10 +174,6 @@ def _with_grids(
         return None
     split, first = [], 0
     for grid in grids:
-        slices = {
-            role: place._replace(start=place.start + first * place.row)
-            for role, place in levels[0].slices.items()
-        }
-        split.append(LevelSlices(grid.anchors, slices, grid))
+        split.append(LevelSlices(grid.anchors, levels[0].after(first), grid))
         first += grid.anchors
     return tuple(split)
