@@ -7,16 +7,23 @@ of `pip install --no-deps cv-bridge`, which has no C++, no 16 bits, and no padde
 
 from inspect import getsource
 
+import cv2
 import numpy as np
 import pytest
 
 pytest.importorskip('rclpy')
 pytest.importorskip('cv_bridge', reason='it is under test: pip install --no-deps cv-bridge')
 
+from cv_bridge.boost.cv_bridge_boost import CV_MAT_CNWrap
+
 from trt_ros.errors import BadFrameError
 from trt_ros.ros.dds.cdr import ImageView
 from trt_ros.ros.frames import _through_cv_bridge, to_frame
 from trt_ros.vision.frame import ENCODINGS, to_color
+
+pytestmark = pytest.mark.skipif(
+    CV_MAT_CNWrap(cv2.CV_8UC2) != 2, reason='that of PyPI has the types of OpenCV 4'
+)
 
 WIDTH, HEIGHT = 6, 4
 RNG = np.random.default_rng(0)
