@@ -7,7 +7,7 @@ import pytest
 
 from support.fake_runner import model_of_image
 from support.host_context import ASKED, HostContext, captured, image_bytes
-from trt_ros.cuda.calls import live
+from trt_ros.cuda.calls import CudaError, live
 from trt_ros.decode.choice import choose_decoder
 from trt_ros.errors import (
     BackendError,
@@ -210,6 +210,15 @@ def test_sticky_error_fails_pipeline_and_is_reported_once(open_graph, engine, cu
     assert len(faults) == 1
     pipeline.close()
     assert not engine.is_closed  # TensorRT would crash.
+
+
+def test_non_sticky_error_fails_only_its_frame(open_graph, cuda, picture):
+    pipeline = open_graph(frames_in_flight=1)
+    pipeline.infer(picture(), ASKED)
+    cuda.fail['cudaGraphLaunch'] = 2
+    with pytest.raises(CudaError, match='launch a graph'):
+        pipeline.infer(picture(), ASKED)
+    pipeline.infer(picture(), ASKED)
 
 
 def test_tensorrt_execution_error_includes_its_message(open_graph, engine, picture):
