@@ -11,6 +11,7 @@ from trt_ros.errors import TensorMismatchError
 from trt_ros.families.family import Family, Opinion
 from trt_ros.families.layout import BoxLayout
 from trt_ros.families.match import Reading
+from trt_ros.families.vectors import LabelsHead
 from trt_ros.tensors import Arrays
 from trt_ros.vision.scores import as_float32, check_range
 
@@ -64,7 +65,7 @@ class Trial:
         try:
             if family.task == 'image':
                 return _of_image(family, reading, found, self._input_hw)
-            holds, text = judge(family.task, reading, found, self._input_hw)
+            holds, text = judge(family, reading, found, self._input_hw)
         except TensorMismatchError as error:
             holds, text = False, error.problem.rstrip('.')
         names = [part.spec.name for part in reading.parts]
@@ -76,7 +77,7 @@ class Trial:
 
 
 def judge(
-    task: str, reading: Reading, found: Sequence[Arrays], input_hw: tuple[int, int]
+    family: Family[Any], reading: Reading, found: Sequence[Arrays], input_hw: tuple[int, int]
 ) -> Opinion:
     """Return whether outputs of the pictures are possible for a reading, with what was seen."""
     if isinstance(reading.layout, BoxLayout):
@@ -86,8 +87,11 @@ def judge(
     if not arrays[0].size or any(each.shape != arrays[0].shape for each in arrays):
         return Opinion(None)
     values = np.concatenate(arrays)
-    if task in ('classify', 'embed') and len(reading.parts) == 1:
-        return _of_vector(task, values.reshape(len(found), -1), reading)
+    if family.head is LabelsHead:
+        check_range(values)
+        return Opinion(None)
+    if family.task in ('classify', 'embed') and len(reading.parts) == 1:
+        return _of_vector(family.task, values.reshape(len(found), -1), reading)
     if axes[-2:] == ['h', 'w'] or axes[1:3] == ['h', 'w']:
         cells = values if axes[-1] == 'w' else np.moveaxis(values, -1, 1)
         return _of_dense(reading, cells[..., ::STEP, ::STEP])
@@ -185,6 +189,8 @@ def _scores_problem(head: BoxHead, found: Sequence[Arrays], input_hw: tuple[int,
 def _extras_problem(reading: Reading[BoxLayout], found: Sequence[Candidates]) -> str:
     """Return what further values of boxes, in radians or pixels, say against these; or ''."""
     layout, values = reading.layout, np.concatenate([candidates.extras for candidates in found])
+    if layout.extras == 'keypoints' and reading.values_per_keypoint == 3:
+        check_range(values[:, 2::3], is_padded=not layout.uses_nms)
     values = values[np.isfinite(values)]
     if layout.extras not in ('angle', 'keypoints') or not values.size:
         return ''
@@ -230,7 +236,11 @@ def _of_vector(task: str, vectors: np.ndarray, reading: Reading) -> Opinion:
     if (abs(np.linalg.norm(vectors, axis=1) - 1) < ROUNDING).all():
         return Opinion(task == 'embed', f'{text}, of a norm of 1')
     if task == 'classify' and vectors.min() >= 0 and vectors.max() <= 1:
-        kind = 'independent attributes' if reading.network.class_count else 'keypoints'
+        kind = (
+            'independent attributes, for `decoder` multi_label'
+            if reading.network.class_count
+            else 'keypoints'
+        )
         return Opinion(False, f'{text}, which do not sum to 1, such as {kind}')
     return Opinion(None, text)
 

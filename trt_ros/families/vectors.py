@@ -22,6 +22,7 @@ from trt_ros.results.arrays import Tensors
 from trt_ros.results.classes import Classification
 from trt_ros.tensors import Arrays, TensorSpec
 from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.scores import check_range, finite_or_zero
 from trt_ros.vision.thresholds import Thresholds
 
 #: The reading of no outputs.
@@ -168,6 +169,17 @@ class ClassifyHead(Head[Classification]):
         return Classification(powers / powers.sum())
 
 
+@dataclass(frozen=True)
+class LabelsHead(ClassifyHead):
+    """A decoder of the scores of independent labels (1, C), 0 to 1; non-finite ones are 0."""
+
+    def decode(
+        self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds
+    ) -> Classification:
+        scores = self.arrays(outputs, letterbox.input_hw)[0].reshape(-1).astype(np.float32)
+        return Classification(check_range(finite_or_zero(scores)))
+
+
 REMEDY = 'Export with the class scores as the only output.'
 #: Validation of torchvision and timm: 224 of 256 pixels are kept; newer weights keep more.
 CROPPED = trained('center_crop', crop_fraction=0.875, **IMAGENET)
@@ -187,6 +199,15 @@ CLASSIFIER = Family(
     remedy=REMEDY,
     networks='ResNet, MobileNet, ConvNeXt, ViT and others',
     export='`optimum-cli export onnx --model microsoft/resnet-50 out`',
+)
+#: Never chosen by `auto`: independent scores and logits have the same shape.
+MULTI_LABEL = replace(
+    CLASSIFIER,
+    name='multi_label',
+    layouts=tuple(replace(each, evidence=(lambda network: False,)) for each in CLASSIFIER.layouts),
+    head=LabelsHead,
+    networks='taggers and networks of attributes: independent labels, with a sigmoid each',
+    export='`torch.onnx.export` with the sigmoid',
 )
 YOLOV8_CLS = Family(
     'yolov8_cls',

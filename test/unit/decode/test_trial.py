@@ -126,6 +126,12 @@ def normalized_rows():
     return {'out': np.concatenate([boxes, uniform(1, 2100, 80, high=0.3)], 2).swapaxes(1, 2)}
 
 
+def unclear_poses():
+    points = uniform(1, 2100, 17 * 3, high=320)
+    points[..., 2::3] = uniform(1, 2100, 17, low=-4, high=4)
+    return {'out': np.concatenate([centers(2100), uniform(1, 2100, 1), points], 2).swapaxes(1, 2)}
+
+
 def probabilities():
     return {'logits': uniform(1, 300, 80), 'pred_boxes': uniform(1, 300, 4, low=0.1, high=0.4)}
 
@@ -135,12 +141,13 @@ def probabilities():
     [
         (normalized_rows, '100.0% of the boxes smaller than a pixel', 'yolov8'),
         (probabilities, r'scores of .* to 1, which have had their sigmoid', 'rtdetr'),
+        (unclear_poses, 'a score of -?[34].*, outside 0 to 1', 'yolov8_pose'),
     ],
 )
 def test_a_trial_run_is_believed_against_names_and_numbers_of_rows(network, make, problem, family):
     seen = tried(network, make, hw=(320, 320))
     with pytest.raises(TensorMismatchError, match=problem) as error:
-        choose_family(registry.DETECTORS, 'auto', seen)
+        choose_family(registry.DETECTORS + registry.POSES, 'auto', seen)
     assert f'Set `decoder` to {family} to decode it anyway' in error.value.remedy
 
 
@@ -234,7 +241,11 @@ DENSE = [
     (lambda: {'out': softmax(uniform(1, 2, high=9))}, 'classifier', ALL_FAMILIES),
     (lambda: {'out': uniform(1, 2)}, 'classifier`: 2 class scores; trial run: 2', ALL_FAMILIES),
     (lambda: {'out': uniform(1, 196)}, 'which do not sum to 1, such as keypoints', ALL_FAMILIES),
-    (lambda: {'scores': uniform(1, 26)}, 'such as independent attributes', registry.CLASSIFIERS),
+    (
+        lambda: {'scores': uniform(1, 26)},
+        'attributes, for `decoder` multi_label',
+        registry.CLASSIFIERS,
+    ),
     (lambda: unit(256), 'of a norm of 1', registry.CLASSIFIERS),
     (lambda: unit(256), 'Run the node `tensor`. Set `decoder` to classifier to', ALL_FAMILIES),
     (lambda: unit(256), 'embedding', TENSORS),
@@ -252,6 +263,13 @@ def test_sums_of_class_axes_are_evidence(network, make, expected, families):
         return
     with pytest.raises(TensorMismatchError, match=expected):
         choose_family(families, 'auto', seen)
+
+
+@pytest.mark.parametrize(('low', 'warnings'), [(0, 0), (-3, 1)])
+def test_independent_labels_are_judged_by_their_range(network, low, warnings, caplog):
+    seen = tried(network, lambda: {'scores': uniform(1, 26, low=low)})
+    assert choose_decoder('multi_label', seen, registry.CLASSIFIERS).name == 'multi_label'
+    assert len(caplog.messages) == warnings
 
 
 @pytest.mark.slow

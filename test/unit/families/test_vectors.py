@@ -6,7 +6,7 @@ import pytest
 from support.descriptions import head
 from support.descriptions import head as open_as
 from trt_ros.decode.choice import open_head
-from trt_ros.errors import TensorMismatchError
+from trt_ros.errors import ScoreRangeError, TensorMismatchError
 from trt_ros.families.registry import TENSORS, choose_family
 from trt_ros.families.vectors import TensorHead
 from trt_ros.vision.letterbox import Letterbox
@@ -14,9 +14,9 @@ from trt_ros.vision.letterbox import Letterbox
 LETTERBOX = Letterbox.fit((4, 4), (4, 4), 'stretch')
 
 
-def scores(*values, shape=(1, -1), dtype=np.float32):
+def scores(*values, shape=(1, -1), dtype=np.float32, decoder='classifier'):
     outputs = {'out': np.array(values, dtype).reshape(shape)}
-    return head('classifier', outputs)(outputs, LETTERBOX)
+    return head(decoder, outputs)(outputs, LETTERBOX)
 
 
 def test_probabilities_stay_as_they_are():
@@ -49,6 +49,14 @@ def test_the_best_come_first_and_of_equals_the_first():
 def test_non_finite_values_score_zero():
     assert scores(np.nan, 2.0, np.inf, 2.0).scores.tolist() == [0, 0.5, 0, 0.5]
     assert scores(np.nan, np.nan).scores.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize('shape', [(1, -1), (1, -1, 1, 1)])
+def test_scores_of_independent_labels_stay_as_they_are_and_are_no_logits(shape):
+    found = scores(0.5, np.nan, 0.75, 1.0001, shape=shape, decoder='multi_label')
+    assert found.scores.tolist() == [0.5, 0, 0.75, 1]
+    with pytest.raises(ScoreRangeError, match='a score of -2'):
+        scores(0.5, -2, shape=shape, decoder='multi_label')
 
 
 @pytest.mark.parametrize('shape', [(1, 3), (1, 3, 1, 1)])
