@@ -1,6 +1,8 @@
 """Picture and video files. File names that crash OpenCV are refused before it is called."""
 
 from collections.abc import Iterator
+from functools import cache
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -17,9 +19,12 @@ from trt_ros.vision.frame import to_color
 from trt_ros.vision.picture_header import picture_codec, read_picture_header
 from trt_ros.vision.pixel_limit import MAX_IMAGE_PIXELS, TOO_MANY_PIXELS, check_pixels
 
+log = logging.getLogger('trt_ros.media')
+
 MAX_PICTURE_NBYTES = 1 << 30  # Compressed.
 _REMEDY = 'Choose an existing, writable folder.'
 _PICTURE_BACKENDS = ('CV_IMAGES', 'CV_MJPEG')  # They decode pictures of any size.
+_DARKEST = 15  # Of 255, the highest level of 12 bits in 16.
 _START_NBYTES = 1 << 20  # Of a video, which may be a picture: room for the header of a JPEG.
 
 
@@ -32,6 +37,8 @@ def read_picture(path: Path, max_pixels: int = MAX_IMAGE_PIXELS) -> np.ndarray:
             read_picture_header(data, max_pixels)
             pixels = cv2.imdecode(data, cv2.IMREAD_COLOR)
             if pixels is not None:
+                if pixels.max() <= _DARKEST and _has_16_bits(data):
+                    _report_dark(path.parent)
                 return np.asarray(pixels)
         else:
             cause = 'The file is empty.'
@@ -48,6 +55,20 @@ def read_picture(path: Path, max_pixels: int = MAX_IMAGE_PIXELS) -> np.ndarray:
         problem,
         cause=cause,
         remedy='Choose an existing, complete JPEG, PNG, TIFF, WebP, BMP or PNM file.',
+    )
+
+
+def _has_16_bits(data: np.ndarray) -> bool:
+    pixels = cv2.imdecode(data, cv2.IMREAD_UNCHANGED)
+    return pixels is not None and pixels.dtype == np.uint16 and bool(pixels.any())
+
+
+@cache
+def _report_dark(folder: Path) -> None:
+    log.warning(
+        'Pictures in %s have 16 bits, but only values below 4096: they are nearly black. If these '
+        'are 12 bits, multiply them by 16.',
+        folder,
     )
 
 

@@ -61,6 +61,19 @@ def test_file_that_is_not_a_picture_reports_cause(tmp_path):
         assert cause in caught.value.cause and caught.value.kind == 'unreadable file'
 
 
+def test_pictures_of_12_bits_in_16_are_reported_once_per_folder(tmp_path, caplog):
+    levels = {'12 bits': (4095, 4000), 'full': (65535,), 'black': (0,), '8 bits': (15,)}
+    for name, highest in levels.items():
+        (tmp_path / name).mkdir()
+        for value in highest:
+            path = tmp_path / name / f'{value}.png'
+            dtype = np.uint8 if name == '8 bits' else np.uint16
+            write_picture(path, np.array([[[0, value, 0]]], dtype))
+            read_picture(path)
+    (warning,) = caplog.messages
+    assert warning.startswith(f'Pictures in {tmp_path / "12 bits"} have 16 bits, but only values ')
+
+
 def png_of_zeros(side):
     """Return a gray PNG of side x side pixels, without the memory of its pixels."""
 

@@ -1,6 +1,7 @@
 """Kinds of LEAPP bundles: the messages that feed an input, and what an output commands."""
 
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 
 from trt_ros.errors import ParameterError, meant, printable
 
@@ -37,6 +38,8 @@ _ELEMENTS: Mapping[str, Sequence[str]] = {
         ('state/body/rotation', 'command/body/target_rotation', 'command/body/rotation'), 'wxyz'
     ),
 }
+#: Likeness of a kind to a known one, by SequenceMatcher.ratio(), from which it is that.
+MISSPELLED = 0.9
 #: What an output commands, by kind.
 FIELDS: Mapping[str, str] = {
     'target/joint/position': 'position',
@@ -64,6 +67,12 @@ def binding_of(name: str, kind: str, element_names: Sequence[str] = ()) -> str:
     if form is None or is_unnamed or (known and set(elements) - set(known)):
         return f'{name}=tensor:tensors#{name}'
     return f'{name}={form}'.format(f'[{",".join(elements)}]')
+
+
+def misspelled(kind: str) -> str:
+    """Return the kind of inputs that another one stands for by mistake; '' if there is none."""
+    near = get_close_matches(kind.lower(), _BINDINGS, 1, MISSPELLED)
+    return near[0] if near and kind not in near else ''
 
 
 def field_of(name: str, kind: str) -> str:

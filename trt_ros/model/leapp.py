@@ -11,6 +11,7 @@ import numpy as np
 from trt_ros.errors import ModelError, meant
 from trt_ros.model.bundle import Bundle, Group, NetworkFile, Port, ports_of
 from trt_ros.model.document import Document, Node
+from trt_ros.model.kinds import misspelled
 from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular, sha256_of_file
 from trt_ros.tensors import INTEGERS, TensorSpec
 
@@ -106,9 +107,12 @@ class _Reader:
         if dtype not in DTYPES:
             node['dtype'].refuse(f'Unknown type {dtype!r}. {meant(dtype, DTYPES)}'.strip())
         shape, count = self._shape(node['shape']), self._history(node)
+        kind = node['kind'].get(str, '')
+        if known := misspelled(kind):
+            node['kind'].refuse(f'Unknown kind {kind!r}. Did you mean {known!r}?')
         return Port(
             TensorSpec(name, shape, dtype, mode),
-            node['kind'].get(str, ''),
+            kind,
             self._element_names(node['element_names'], shape),
             f'history={count}' if count > 1 else '',
             mode == 'input' and bool(node['initial_noise'].value),

@@ -55,14 +55,14 @@ def class_names(
     if names and class_count is not None and len(names) != class_count:
         raise ParameterError(
             f'{source} names {counted(len(names), "class")}, but the network has {class_count}.',
-            remedy=_meant_by(labels)
+            remedy=meant_by(labels)
             + 'Set `labels` or `labels_path` to one name per class, in their order, '
             'including the background if the network counts it.',
         )
     return names
 
 
-def _meant_by(labels: Sequence[str]) -> str:
+def meant_by(labels: Sequence[str]) -> str:
     """Return the built-in list or the file that a single name may stand for, a sentence; or ''."""
     if len(labels) != 1 or labels[0] in BUILT_IN:
         return ''

@@ -22,6 +22,7 @@ from trt_ros.results.labels import (
     begins_with_background,
     class_names,
     describe_names,
+    meant_by,
     repeated_names,
 )
 from trt_ros.runtime.heads import decoders_of_each, names_of, several_masks, with_confidence
@@ -106,6 +107,11 @@ def fit(
         try:
             decoder = choose_decoder(name, described, families, has_background=has_background)
         except TensorMismatchError as error:
+            if hint := meant_by(labels):
+                remedy = f'{hint}{error.remedy}'
+                raise TensorMismatchError(
+                    error.problem, cause=error.cause, remedy=remedy
+                ) from error
             alone = decoders_of_each(options, described, families)
             decoder = several_masks(options, alone, len(outputs), error)
         decoder = replace(

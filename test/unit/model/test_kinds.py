@@ -4,7 +4,7 @@ import pytest
 
 from trt_ros.errors import ParameterError
 from trt_ros.model.bindings import parse_bindings
-from trt_ros.model.kinds import _BINDINGS, binding_of, field_of
+from trt_ros.model.kinds import _BINDINGS, binding_of, field_of, misspelled
 
 
 @pytest.mark.parametrize(
@@ -33,13 +33,28 @@ def test_every_kind_is_a_valid_binding():
     ('kind', 'elements'),
     [
         ('', ()),
-        ('state/joint/positions', ['a']),
+        ('state/joint/torque', ['a']),
         ('state/joint/position', ()),
         ('state/body/rotation', ['roll']),
     ],
 )
 def test_unknown_kinds_and_elements_are_tensors(kind, elements):
     assert binding_of('x', kind, elements) == 'x=tensor:tensors#x'
+
+
+@pytest.mark.parametrize(
+    ('kind', 'known'),
+    [
+        ('state/joint/positions', 'state/joint/position'),
+        ('STATE/CAMERA/IMAGE', 'state/camera/image'),
+        ('state/camera/image', ''),
+        ('state/joint/torque', ''),
+        ('state/body/velocity', ''),
+        ('state/foot/position', ''),
+    ],
+)
+def test_kinds_that_are_almost_a_known_one_are_misspelled(kind, known):
+    assert misspelled(kind) == known
 
 
 def test_outputs_are_fields():

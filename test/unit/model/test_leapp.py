@@ -116,6 +116,11 @@ def bomb() -> str:
         ),
         ('shape:\n      - 1', 'shape: [n]', r"A list of positive integers .* not \['n'\]"),
         ('dtype: float32', 'dtype: float31', "Unknown type 'float31'. Did you mean"),
+        (
+            'name: ai1',
+            'name: ai1\n      kind: state/body/poses',
+            "'state/body/poses'. Did you mean '",
+        ),
         ('name: ai2', 'name: ai1', 'The input ai1 is declared twice'),
         ('name: ai1', 'name: ai1\n      name: ai1', 'The key name occurs twice'),
         ('name: ai1', 'name: [ai1]', r"text is expected, not \['ai1'\]"),

@@ -54,6 +54,13 @@ def test_one_name_and_names_of_several_classes_are_told(caplog):
     assert not caplog.messages  # Its gaps are N/A.
 
 
+def test_a_name_that_is_like_that_of_a_list_is_told_where_the_network_has_more_classes():
+    with pytest.raises(
+        TensorMismatchError, match=r"^No decoder .*\n.*\nRemedy: Did you mean 'ima"
+    ):
+        fit(network('scores (1, 1000)'), LabeledOptions(labels=('imagnet',)), CLASSIFIERS)
+
+
 def test_options_without_effect_on_a_decoder_are_refused_or_told(caplog):
     classes = network('scores (1, 1000)')
     with pytest.raises(ParameterError, match='pad_value is 3, but resize center_crop has no pad'):
