@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 import logging
 import os
 from pkgutil import resolve_name
@@ -31,7 +30,6 @@ from trt_ros.model.run_inputs import (
     split_inputs,
     zeros_of,
 )
-from trt_ros.parameter_field import refuse_unknown
 from trt_ros.progress import Progress, Reporter
 from trt_ros.results.base import Result
 from trt_ros.results.boxes import Objects
@@ -43,7 +41,7 @@ from trt_ros.tensors import Arrays
 from trt_ros.vision.class_choice import OBJECT_TASKS, ClassLookup, no_objects
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
-from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
+from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds, with_limits
 
 if TYPE_CHECKING:
     from trt_ros.runtime.fitting import ResolvedModel
@@ -224,8 +222,7 @@ class Pipeline(ABC, Generic[ResultT]):
         >>> pipeline('street.jpg', score=0.5)
         """
         if limits:
-            refuse_unknown(Thresholds, limits)
-            thresholds = replace(thresholds, **limits)
+            thresholds = with_limits(thresholds, limits)
         if isinstance(image, (list, tuple)):
             return self.infer_all(image, thresholds)
         return self.infer(image, thresholds)  # type: ignore[arg-type]
@@ -328,7 +325,7 @@ class Pipeline(ABC, Generic[ResultT]):
         :param limits: fields of `Thresholds` by name.
         """
         if limits:
-            thresholds = replace(thresholds, **limits)
+            thresholds = with_limits(thresholds, limits)
         return self._start(image, thresholds, self.submit_run).map(
             lambda results: self.named(results[0])
         )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from numbers import Integral, Real
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trt_ros.errors import ParameterError
-from trt_ros.parameter_field import param
+from trt_ros.parameter_field import param, refuse_unknown
 
 if TYPE_CHECKING:  # Command lines show their help without NumPy.
     import numpy as np
@@ -78,6 +79,21 @@ class Thresholds:
         # Not of a Python integer, which the dtype of the labels may not hold.
         known = np.minimum(labels, np.intp(len(table))).astype(np.intp)
         return np.asarray(np.append(table, np.float32(others))[known])
+
+
+def with_limits(thresholds: Thresholds, limits: Mapping[str, Any]) -> Thresholds:
+    """Return thresholds with fields by name, checked; the same object for equal arguments."""
+    known = {key: tuple(each) if isinstance(each, list) else each for key, each in limits.items()}
+    try:
+        return _with_limits(thresholds, **known)
+    except TypeError:  # A dict cannot be looked up.
+        return _with_limits.__wrapped__(thresholds, **known)
+
+
+@lru_cache(maxsize=16, typed=True)  # The checks take longer than a small network.
+def _with_limits(thresholds: Thresholds, /, **limits: Any) -> Thresholds:
+    refuse_unknown(Thresholds, limits)
+    return replace(thresholds, **limits)
 
 
 def parse_class_scores(texts: Sequence[str]) -> dict[str | int, float]:

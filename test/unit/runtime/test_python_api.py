@@ -138,8 +138,11 @@ def test_wrong_options_and_images_are_refused(pipeline):
         ParameterError, match=r"(?s)LabeledOptions has no option 'zzz'.*Use model_path"
     ):
         trt_ros.Pipeline.open(LabeledOptions(model_path=str(MODEL)), zzz=1)
-    with pytest.raises(ParameterError, match=r"Thresholds has no option 'scores'\.\n.*'score'"):
-        pipeline(scene(), scores=0.5)
+    for run in (pipeline, pipeline.submit):
+        with pytest.raises(
+            ParameterError, match=r"Thresholds has no option 'scores'\.\n.*'score'"
+        ):
+            run(scene(), scores=0.5)
     for batch in (0, 2.5):
         with pytest.raises(ParameterError, match=rf'batch is {batch}\.\n.*from 1'):
             trt_ros.Pipeline.open(MODEL, batch=batch)

@@ -10,7 +10,12 @@ from trt_ros.errors import ParameterError
 from trt_ros.vision.class_choice import ClassThresholds
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import choose_boxes, non_max_suppression
-from trt_ros.vision.thresholds import Thresholds, parse_class_scores
+from trt_ros.vision.thresholds import (
+    DEFAULT_THRESHOLDS,
+    Thresholds,
+    parse_class_scores,
+    with_limits,
+)
 
 NAMES = ('person', 'car', 'dog', 'car')
 WHOLE = Letterbox.fit((100, 100), (100, 100), 'stretch')
@@ -178,3 +183,23 @@ def test_the_only_object_of_an_image_is_chosen_too():
     assert len(head(heatmaps, WHOLE, limits(['person']))) == 1
     assert len(head(heatmaps, WHOLE, limits(['car']))) == 0
     assert len(head(heatmaps, WHOLE, limits(scores=['person:0.6']))) == 0
+
+
+def test_equal_limits_give_the_same_thresholds_and_others_their_own():
+    classes, scores = ['a'], {'a': 0.5}
+
+    def made(**limits):
+        return with_limits(DEFAULT_THRESHOLDS, limits)
+
+    first = made(score=0.5, classes=classes)
+    assert made(score=0.5, classes=['a']) is first
+    assert with_limits(first, {'iou': 0.1}) == Thresholds(0.5, 0.1, classes=('a',))
+    classes.append('b')
+    scores_before = made(class_scores=scores)
+    assert made(score=0.5, classes=classes) == Thresholds(0.5, classes=('a', 'b')) != first
+    scores['b'] = 0.7
+    assert made(class_scores=scores).class_scores == {'a': 0.5, 'b': 0.7}
+    assert made(class_scores=scores) is not scores_before
+    assert made(max_detections=1).max_detections == 1
+    with pytest.raises(ParameterError, match=r'max_detections is 1\.0'):
+        made(max_detections=1.0)
