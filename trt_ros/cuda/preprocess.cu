@@ -79,11 +79,9 @@ __device__ __forceinline__ unsigned bits_at(const unsigned char* p, int count, b
   return bits;
 }
 
-__device__ __forceinline__ Color pixel(const Preprocess& p, int x, int y) {
-  x += p.first_x;
-  y += p.first_y;
+__device__ __forceinline__ Color pixel(const Preprocess& p, int encoding, int x, int y) {
   const unsigned char* row = p.source + (size_t)y * p.step;
-  switch (p.encoding) {
+  switch (encoding) {
     case RGB: return Color(row[3 * x], row[3 * x + 1], row[3 * x + 2]);
     case BGR: return Color(row[3 * x + 2], row[3 * x + 1], row[3 * x]);
     case RGBA: return Color(row[4 * x], row[4 * x + 1], row[4 * x + 2]);
@@ -108,7 +106,7 @@ __device__ __forceinline__ Color pixel(const Preprocess& p, int x, int y) {
     case NV21: {
       const unsigned char* chroma = p.source + (size_t)(p.whole_height + (y >> 1)) * p.step + (x & ~1);
       const int first = chroma[0], second = chroma[1];
-      return p.encoding == NV12 ? from_yuv(row[x], first, second) : from_yuv(row[x], second, first);
+      return encoding == NV12 ? from_yuv(row[x], first, second) : from_yuv(row[x], second, first);
     }
     case RGGB: return from_bayer(p.source, p.step, p.whole_width, p.whole_height, x, y, 0, 0);
     case BGGR: return from_bayer(p.source, p.step, p.whole_width, p.whole_height, x, y, 1, 1);
@@ -117,72 +115,16 @@ __device__ __forceinline__ Color pixel(const Preprocess& p, int x, int y) {
   }
 }
 
-struct Rectified : Preprocess {
-  float rays[9];             // The ray of a rectified pixel: this matrix * (column, row, 1).
-  float fx, fy, cx, cy;      // Of the image.
-  float d[12];               // Coefficients of distortion, in the order of OpenCV.
-  int equidistant;           // Instead of a polynomial of the tangent.
-};
-
 __device__ __forceinline__ void add_to(float* sum, const Color& c, float weight) {
   sum[0] += c.r * weight;
   sum[1] += c.g * weight;
   sum[2] += c.b * weight;
 }
 
-// A pixel of the rectified image: four taps of the image, and black outside.
-__device__ __noinline__ Color pixel(const Rectified& p, int x, int y) {
-  const float* const m = p.rays;
-  const float* const d = p.d;
-  const float column = x + p.first_x, row = y + p.first_y;
-  const float z = m[6] * column + m[7] * row + m[8];
-  float a = (m[0] * column + m[1] * row + m[2]) / z, b = (m[3] * column + m[4] * row + m[5]) / z;
-  const float r2 = a * a + b * b;
-  if (p.equidistant) {
-    const float r = sqrtf(r2), angle = atanf(r), t = angle * angle;
-    const float bent = angle * (1.f + t * (d[0] + t * (d[1] + t * (d[2] + t * d[3]))));
-    const float scale = r > 0.f ? bent / r : 1.f;
-    a *= scale, b *= scale;
-  } else {
-    const float radial = (1.f + r2 * (d[0] + r2 * (d[1] + r2 * d[4]))) /
-                         (1.f + r2 * (d[5] + r2 * (d[6] + r2 * d[7])));
-    const float u = a, v = b;
-    a = u * radial + 2.f * d[2] * u * v + d[3] * (r2 + 2.f * u * u) + r2 * (d[8] + r2 * d[9]);
-    b = v * radial + d[2] * (r2 + 2.f * v * v) + 2.f * d[3] * u * v + r2 * (d[10] + r2 * d[11]);
-  }
-  const float width = p.whole_width, height = p.whole_height;
-  const float at_x = fminf(fmaxf(p.fx * a + p.cx, -1.f), width);
-  const float at_y = fminf(fmaxf(p.fy * b + p.cy, -1.f), height);
-  const int left = (int)floorf(at_x), top = (int)floorf(at_y);
-  const float right = at_x - left, below = at_y - top;
-  float color[3] = {0.f, 0.f, 0.f};
-  for (int i = 0; i < 4 && z > 0.f; ++i) {
-    const int tap_x = left + (i & 1), tap_y = top + (i >> 1);
-    if (tap_x < 0 || tap_y < 0 || tap_x >= p.whole_width || tap_y >= p.whole_height) continue;
-    add_to(color, pixel((const Preprocess&)p, tap_x - p.first_x, tap_y - p.first_y),
-           (i & 1 ? right : 1.f - right) * (i >> 1 ? below : 1.f - below));
-  }
-  return Color(color[0], color[1], color[2]);
-}
-
-// Four taps around the pixel's center; pixel centers are at half-integers, the border repeats.
-template <class P>
-__device__ __forceinline__ void bilinear(const P& p, int x, int y, float* color) {
-  const float at_x = fminf(fmaxf((x + 0.5f) * p.step_x - 0.5f, 0.f), (float)(p.width - 1));
-  const float at_y = fminf(fmaxf((y + 0.5f) * p.step_y - 0.5f, 0.f), (float)(p.height - 1));
-  const int x0 = (int)at_x, y0 = (int)at_y;
-  const int x1 = min(x0 + 1, p.width - 1), y1 = min(y0 + 1, p.height - 1);
-  const float right = at_x - x0, below = at_y - y0;
-  add_to(color, pixel(p, x0, y0), (1.f - right) * (1.f - below));
-  add_to(color, pixel(p, x1, y0), right * (1.f - below));
-  add_to(color, pixel(p, x0, y1), (1.f - right) * below);
-  add_to(color, pixel(p, x1, y1), right * below);
-}
-
 // The source pixels of one content pixel along an axis, and their weights.
 struct Taps {
   int first, last;
-  float low, high;  // Area: covered interval in source pixels. Bilinear: weights of `first` and `last`.
+  float low, high;  // Area: covered interval in source pixels. Otherwise: weights of `first` and `last`.
   bool area;
 
   __device__ __forceinline__ Taps(int at, float step, int size, bool area) : area(area) {
@@ -199,22 +141,96 @@ struct Taps {
       low = 1.f - high;
     }
   }
+  // The two pixels beside a place. Those outside the image have no weight.
+  __device__ __forceinline__ Taps(float at, int size) : area(false) {
+    at = fminf(fmaxf(at, -1.f), (float)size);
+    const int before = (int)floorf(at);
+    first = min(max(before, 0), size - 1);
+    last = min(before + 1, size - 1);
+    low = first == before ? 1.f - (at - before) : 0.f;
+    high = last == before + 1 ? at - before : 0.f;
+  }
   __device__ __forceinline__ float weight(int i) const {
     if (area) return (fminf(i + 1.f, high) - fmaxf((float)i, low)) / (high - low);
     return i == first ? low : high;
   }
 };
 
-// Area averaging or bilinear interpolation, chosen per axis.
+// Two by two pixels from `left` and `top` on. Each encoding has its own code, in which a thread reads all four
+// at once.
+template <int ENCODING = RGB>
+__device__ __forceinline__ void blend(
+    const Preprocess& p, const Taps& across, const Taps& down, int left, int top, float* color) {
+  if (p.encoding == ENCODING) {
+    add_to(color, pixel(p, ENCODING, left + across.first, top + down.first), across.low * down.low);
+    add_to(color, pixel(p, ENCODING, left + across.last, top + down.first), across.high * down.low);
+    add_to(color, pixel(p, ENCODING, left + across.first, top + down.last), across.low * down.high);
+    add_to(color, pixel(p, ENCODING, left + across.last, top + down.last), across.high * down.high);
+  } else if constexpr (ENCODING < VALUE32) {
+    blend<ENCODING + 1>(p, across, down, left, top, color);
+  }
+}
+
+__device__ __forceinline__ Color pixel(const Preprocess& p, int x, int y) {
+  return pixel(p, p.encoding, x, y);
+}
+
+struct Rectified : Preprocess {
+  float rays[9];             // The ray of a rectified pixel: this matrix * (column, row, 1).
+  float fx, fy, cx, cy;      // Of the image.
+  float d[12];               // Coefficients of distortion, in the order of OpenCV.
+  int equidistant;           // Instead of a polynomial of the tangent.
+};
+
+// A pixel of the rectified image: four taps of the image, and black outside.
+__device__ __noinline__ Color pixel(const Rectified& p, int x, int y) {
+  const float* const m = p.rays;
+  const float* const d = p.d;
+  const float z = m[6] * x + m[7] * y + m[8];
+  float a = (m[0] * x + m[1] * y + m[2]) / z, b = (m[3] * x + m[4] * y + m[5]) / z;
+  const float r2 = a * a + b * b;
+  if (p.equidistant) {
+    const float r = sqrtf(r2), angle = atanf(r), t = angle * angle;
+    const float bent = angle * (1.f + t * (d[0] + t * (d[1] + t * (d[2] + t * d[3]))));
+    const float scale = r > 0.f ? bent / r : 1.f;
+    a *= scale, b *= scale;
+  } else {
+    const float radial = (1.f + r2 * (d[0] + r2 * (d[1] + r2 * d[4]))) /
+                         (1.f + r2 * (d[5] + r2 * (d[6] + r2 * d[7])));
+    const float u = a, v = b;
+    a = u * radial + 2.f * d[2] * u * v + d[3] * (r2 + 2.f * u * u) + r2 * (d[8] + r2 * d[9]);
+    b = v * radial + d[2] * (r2 + 2.f * v * v) + 2.f * d[3] * u * v + r2 * (d[10] + r2 * d[11]);
+  }
+  float color[3] = {0.f, 0.f, 0.f};
+  if (z > 0.f) {
+    blend(p, Taps(p.fx * a + p.cx, p.whole_width), Taps(p.fy * b + p.cy, p.whole_height), 0, 0, color);
+  }
+  return Color(color[0], color[1], color[2]);
+}
+
+// All source pixels of one content pixel.
 template <class P>
-__device__ __forceinline__ void resample(const P& p, int x, int y, float* color) {
-  const Taps across(x, p.step_x, p.width, p.area_x), down(y, p.step_y, p.height, p.area_y);
-  for (int sy = down.first; sy <= down.last; ++sy) {
-    const float tall = down.weight(sy);
-    for (int sx = across.first; sx <= across.last; ++sx) {
-      add_to(color, pixel(p, sx, sy), tall * across.weight(sx));
+__device__ __forceinline__ void add_all(const P& p, const Taps& across, const Taps& down, float* color) {
+  for (int y = down.first; y <= down.last; ++y) {
+    const float tall = down.weight(y);
+    for (int x = across.first; x <= across.last; ++x) {
+      add_to(color, pixel(p, p.first_x + x, p.first_y + y), tall * across.weight(x));
     }
   }
+}
+
+// Area averaging or bilinear interpolation, chosen per axis.
+__device__ __forceinline__ void resample(
+    const Preprocess& p, const Taps& across, const Taps& down, float* color) {
+  if (p.area_x || p.area_y) {
+    add_all(p, across, down, color);
+  } else {
+    blend(p, across, down, p.first_x, p.first_y, color);
+  }
+}
+__device__ __forceinline__ void resample(
+    const Rectified& p, const Taps& across, const Taps& down, float* color) {
+  add_all(p, across, down, color);
 }
 
 __device__ __forceinline__ unsigned short to_half(float value) {
@@ -263,10 +279,8 @@ __device__ __forceinline__ void preprocess_pixel(const P& p) {
   float color[3] = {0.f, 0.f, 0.f};
   if (in_x < 0 || in_y < 0 || in_x >= p.content_width || in_y >= p.content_height) {
     color[0] = color[1] = color[2] = p.pad;
-  } else if (p.area_x || p.area_y) {
-    resample(p, in_x, in_y, color);
   } else {
-    bilinear(p, in_x, in_y, color);
+    resample(p, Taps(in_x, p.step_x, p.width, p.area_x), Taps(in_y, p.step_y, p.height, p.area_y), color);
   }
   write(p, x, y, 0, color);
 }
@@ -293,21 +307,12 @@ extern "C" __global__ void __launch_bounds__(256) crop(const __grid_constant__ C
   if (x >= p.input_width || y >= p.input_height) return;
   const float* map = c.maps + 8 * blockIdx.z;
   const float u = x + 0.5f, v = y + 0.5f;
-  // Beyond one pixel outside the image, all is padding.
-  const float at_x = fminf(fmaxf(map[0] * u + map[1] * v + map[2] - 0.5f, -1.f), (float)p.width);
-  const float at_y = fminf(fmaxf(map[4] * u + map[5] * v + map[6] - 0.5f, -1.f), (float)p.height);
-  const int left = (int)floorf(at_x), top = (int)floorf(at_y);
-  const float right = at_x - left, below = at_y - top;
-  float color[3] = {0.f, 0.f, 0.f}, padding = 1.f;
-  for (int row = 0; row < 2; ++row) {
-    for (int column = 0; column < 2; ++column) {
-      const int tap_x = left + column, tap_y = top + row;
-      const float weight = (column ? right : 1.f - right) * (row ? below : 1.f - below);
-      if (tap_x < 0 || tap_y < 0 || tap_x >= p.width || tap_y >= p.height) continue;
-      add_to(color, pixel(p, tap_x, tap_y), weight);
-      padding -= weight;
-    }
-  }
+  const Taps across(map[0] * u + map[1] * v + map[2] - 0.5f, p.width);
+  const Taps down(map[4] * u + map[5] * v + map[6] - 0.5f, p.height);
+  float color[3] = {0.f, 0.f, 0.f};
+  blend(p, across, down, p.first_x, p.first_y, color);
+  const float padding = 1.f - across.low * down.low - across.high * down.low - across.low * down.high -
+                        across.high * down.high;
   const bool is_inside = x < map[3];
   for (int i = 0; i < 3; ++i) color[i] = is_inside ? color[i] + p.pad * padding : p.pad;
   write(p, x, y, blockIdx.z, color);

@@ -74,10 +74,10 @@ template <class T> __device__ __forceinline__ void select_rows(const Head& h) {
     const float v = __shfl_xor_sync(EVERY, best, apart);
     const int c = __shfl_xor_sync(EVERY, label, apart);
     if (v > best || (v == best && c < label)) { best = v; label = c; }
-    highest = fmaxf(highest, __shfl_xor_sync(EVERY, highest, apart));
   }
   float score = best;
   if (h.activation == SOFTMAX) {
+    for (int apart = 16; apart; apart /= 2) highest = fmaxf(highest, __shfl_xor_sync(EVERY, highest, apart));
     float sum = 0.f;
     for (int c = lane; c < entries; c += 32) sum += expf(T::at(values, base + (size_t)c * h.score_column) - highest);
     for (int apart = 16; apart; apart /= 2) sum += __shfl_xor_sync(EVERY, sum, apart);
