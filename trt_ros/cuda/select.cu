@@ -50,6 +50,8 @@ template <class T> __device__ __forceinline__ void select_columns(const Head& h)
   append(h, pass, key_of(best, (unsigned)row * h.classes + label));
 }
 
+const int AT_ONCE = 4;  // Scores that a thread of `select_rows` reads before it looks at one.
+
 // The best class per row, best for classes contiguous in memory: one warp per row, its lanes split the classes.
 template <class T> __device__ __forceinline__ void select_rows(const Head& h) {
   const int lane = threadIdx.x;
@@ -62,12 +64,23 @@ template <class T> __device__ __forceinline__ void select_rows(const Head& h) {
   float best = -INFINITE, highest = -INFINITE;
   int label = 0;
   bool spoiled = false, bad = count_nonfinite<T>(h, row, lane, 32);
-  for (int c = lane; c < entries; c += 32) {
-    const float v = T::at(values, base + (size_t)c * h.score_column);
-    bad |= !is_finite(v);
-    spoiled |= !(v <= LARGEST);
-    highest = fmaxf(highest, v);
-    if (v > best && c < h.classes) { best = v; label = c; }
+  const void* factors = h.levels[level].objectness;
+  float objectness = factors ? T::at(factors, (size_t)inside * h.objectness_row) : 1.f;
+  for (int first = lane; first < entries; first += 32 * AT_ONCE) {
+    float read[AT_ONCE];
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; ++i) {
+      read[i] = T::at(values, base + (size_t)min(first + 32 * i, entries - 1) * h.score_column);
+    }
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; ++i) {
+      const int c = min(first + 32 * i, entries - 1);
+      const float v = read[i];
+      bad |= !is_finite(v);
+      spoiled |= !(v <= LARGEST);
+      highest = fmaxf(highest, v);
+      if (v > best && c < h.classes) { best = v; label = c; }
+    }
   }
   if (spoiled) best = INFINITE;
   for (int apart = 16; apart; apart /= 2) {
@@ -84,8 +97,7 @@ template <class T> __device__ __forceinline__ void select_rows(const Head& h) {
     score = is_finite(best) ? expf(best - highest) / sum : best;
   }
   if (h.activation == SIGMOID && is_finite(score)) score = sigmoid(score);
-  if (h.levels[0].objectness) {
-    float objectness = T::at(h.levels[level].objectness, (size_t)inside * h.objectness_row);
+  if (factors) {
     bad |= lane == 4 && !is_finite(objectness);
     if (h.activation == SIGMOID && is_finite(objectness)) objectness = sigmoid(objectness);
     if (h.limits_objectness && is_finite(objectness)) objectness = fminf(fmaxf(objectness, 0.f), 1.f);
