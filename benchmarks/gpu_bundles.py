@@ -16,6 +16,7 @@ is installed, each of their networks compiled by it, too, all in one CUDA graph.
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -34,10 +35,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / 'test'))
 from support.bundles import denoiser, two_sums, weights, write_bundle
 from trt_ros import Pipeline
 from trt_ros.model.leapp import read_bundle
-from trt_ros.model.run_inputs import measured_inputs, split_inputs
+from trt_ros.model.run_inputs import measured_inputs
 from trt_ros.runtime.gpu.measure import Work, graph_times, stage_times
 from trt_ros.runtime.gpu.open import open_tensor_runner
-from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
 
 STEPS, ACTIONS = 10, 64
 GPU = {'backend': 'tensorrt_rtx', 'gpu_wait': 'spin'}
@@ -324,11 +324,8 @@ def times_of(path: Path, rounds: int) -> Iterator[float]:
                 found = graph_times(pipeline, Work.of(pipeline, None), rounds)
                 yield 1e3 * statistics.median(found['gpu'])
                 yield 1e3 * statistics.median(np.subtract(found['wall'], found['gpu']))
-            frames, tensors = split_inputs(pipeline.feeds, measured_inputs(pipeline.feeds, None))
-
-            def run(pipeline: Any = pipeline, given: Any = (frames, DEFAULT_THRESHOLDS, tensors)):
-                pipeline.start(*given).result()
-
+            given = measured_inputs(pipeline.feeds, None)
+            run = partial(pipeline, given)
             calls.append(call_us(run, 20 if path.parent.name == 'EdgeTAM' else rounds))
     yield calls[0]
     if find_spec('torch'):

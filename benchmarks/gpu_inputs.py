@@ -32,10 +32,11 @@ from trt_ros.families.registry import TENSORS
 from trt_ros.model.feeds.base import Feed
 from trt_ros.model.feeds.image import ImageFeed
 from trt_ros.model.feeds.state import StateFeed
+from trt_ros.model.run_inputs import measured_inputs
 from trt_ros.runtime.cpu.checked_runner import CheckedRunner
 from trt_ros.runtime.cpu.pipeline import CpuPipeline
 from trt_ros.runtime.fitting import fit
-from trt_ros.runtime.gpu.measure import Work, graph_times, host_times, percentiles
+from trt_ros.runtime.gpu.measure import Work, graph_times, percentiles
 from trt_ros.runtime.gpu.open import open_tensor_runner
 from trt_ros.runtime.gpu.pipeline import GpuPipeline
 from trt_ros.runtime.options import PipelineOptions
@@ -219,15 +220,20 @@ def torch_run(path: Path, feeds: Mapping[str, Feed], frame: Frame) -> Callable[[
     return run
 
 
+def call_times(run: Callable[[], object], rounds: int) -> list[float]:
+    """Return the times of calls in ms, after ten others."""
+    times = []
+    for _ in range(rounds + 10):
+        start = time.perf_counter()
+        run()
+        times.append((time.perf_counter() - start) * 1e3)
+    return times[10:]
+
+
 def measure(name: str, path: Path, inputs: tuple[str, ...], rounds: int) -> dict[str, Any]:
     runner = open_tensor_runner(path, BuildOptions(precision='fp32'), backend='tensorrt_rtx')
     zeros = {spec.name: np.zeros(spec.shape, spec.dtype) for spec in runner.inputs}
-    without_graph = []
-    for number in range(rounds + 10):
-        start = time.perf_counter()
-        runner.infer(zeros)
-        if number >= 10:
-            without_graph.append((time.perf_counter() - start) * 1e3)
+    without_graph = call_times(lambda: runner.infer(zeros), rounds)
     fitted = fit(runner, PipelineOptions(inputs=inputs), TENSORS)
     pipeline = GpuPipeline(runner, fitted)
     try:
@@ -235,7 +241,8 @@ def measure(name: str, path: Path, inputs: tuple[str, ...], rounds: int) -> dict
         work = Work.of(pipeline, frame if pipeline.shared.images else None)
         pipeline.warm_up()
         graph = graph_times(pipeline, work, rounds)
-        host = host_times(pipeline, work, rounds)
+        inputs_of_run = measured_inputs(pipeline.feeds, frame)
+        whole = call_times(lambda: pipeline(inputs_of_run), rounds)
     finally:
         pipeline.close()
     over = [wall - gpu for wall, gpu in zip(graph['wall'], graph['gpu'])]
@@ -243,15 +250,11 @@ def measure(name: str, path: Path, inputs: tuple[str, ...], rounds: int) -> dict
         'without a graph': without_graph,
         'GPU': graph['gpu'],
         'wall - GPU': over,
-        'whole run': host['frame'],
+        'whole run': whole,
     }
     if find_spec('torch'):
-        run, times['torch.compile'] = torch_run(path, fitted.feeds, frame), []
-        for number in range(rounds + 10):
-            start = time.perf_counter()
-            run()
-            if number >= 10:
-                times['torch.compile'].append((time.perf_counter() - start) * 1e3)
+        run = torch_run(path, fitted.feeds, frame)
+        times['torch.compile'] = call_times(run, rounds)
     return {'name': name, **{each: percentiles(ms) for each, ms in times.items()}}
 
 
