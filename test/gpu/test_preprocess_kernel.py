@@ -1,13 +1,17 @@
-"""The preprocessing kernel equals the NumPy reference."""
+"""The kernels of preprocessing and of copies equal the NumPy reference."""
 
 from collections.abc import Callable
+from contextlib import closing
 from itertools import product
 
 import numpy as np
 import pytest
 
 from support.frames import noise_frame
+from support.memory import copied, copies_of_all_sizes
 from support.stereo_scenes import LENSES, render
+from trt_ros.cuda.kernels import SMALL_COPY_NBYTES, copy_all
+from trt_ros.cuda.memory import DeviceBuffer, PinnedBuffer, fill_async
 from trt_ros.errors import BadFrameError
 from trt_ros.vision.frame import ENCODINGS, Frame
 from trt_ros.vision.letterbox import RESIZES, Preprocess
@@ -185,3 +189,23 @@ def test_four_channels_equal_numpy(resize, layout, preprocess_on_gpu):
             assert_close(
                 preprocess_on_gpu(frame, preprocess, second), preprocess(frame, second)[0]
             )
+
+
+def test_copies_to_the_gpu_and_back_write_their_bytes_alone(bench):
+    copies, nbytes = copies_of_all_sizes(SMALL_COPY_NBYTES)
+    with (
+        bench.gpu.context,
+        closing(PinnedBuffer(nbytes, 'test', bench.account)) as source,
+        closing(PinnedBuffer(nbytes, 'test', bench.account)) as target,
+        closing(DeviceBuffer(nbytes, 'test', bench.account)) as there,
+    ):
+        source.view[:] = np.random.default_rng(1).integers(1, 256, nbytes)
+        target.view[:] = 0
+        stream = bench.stream.handle
+        fill_async(there.ptr, 0, nbytes, stream)
+        for to, at in ((there.ptr, source.device_ptr), (target.device_ptr, there.ptr)):
+            copy_all(bench.preprocess, [(to + i, at + j, n) for i, j, n in copies], stream)
+            copies = [(i, i, n) for i, _, n in copies]
+        bench.stream.synchronize()
+        want = copied(copies_of_all_sizes(SMALL_COPY_NBYTES)[0], source.view)
+        assert target.view.tobytes() == want.tobytes()

@@ -1,4 +1,4 @@
-"""Kernels of preprocess.cu and generate.cu compiled by g++ and run on the CPU."""
+"""Kernels of preprocess.cu, generate.cu and copy.cu compiled by g++ and run on the CPU."""
 
 import re
 
@@ -11,6 +11,7 @@ KERNELS = {
     'rectify': 'Rectified',
     'crop': 'Crop',
     'place_regions': 'Regions',
+    'copy_small': 'Copies',
     **dict.fromkeys(('count_runs', 'draw_noise', 'next_run'), 'Numbered'),
 }
 

@@ -381,4 +381,5 @@ extern "C" __global__ void __launch_bounds__(32) place_regions(const __grid_cons
   }
 }
 
+#include "copy.cu"
 #include "generate.cu"

@@ -101,7 +101,7 @@ def disagreement(pipeline: Any, reference: Any) -> str:
             got, want = (
                 {name: np.array(value) for name, value in result.items()}
                 for each in (pipeline, reference)
-                for result in each.start(frames, DEFAULT_THRESHOLDS, tensors).result()
+                for result in each.run(frames, DEFAULT_THRESHOLDS, tensors)
             )
             for name, found in agreements(got, want).items():
                 worst.setdefault(name, found).add(found)
@@ -122,6 +122,6 @@ def run_seconds(pipeline: Any, clock: Callable[[], float]) -> float:
     with pipeline.rehearsal():
         for _ in range(ROUNDS):
             start = clock()
-            pipeline.start(frames, DEFAULT_THRESHOLDS, tensors).result()
+            pipeline.run(frames, DEFAULT_THRESHOLDS, tensors)
             times.append(clock() - start)
     return median(times)

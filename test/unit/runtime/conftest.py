@@ -35,6 +35,20 @@ RUNTIME_NAMES = {
 }
 
 
+def copies_of(count: int, parameters: int) -> Callable[[], None]:
+    """Return a function that does the copies of a launch of copy.cu."""
+    from trt_ros.cuda.kernels import CopyArgs
+
+    (address,) = (ctypes.c_void_p * 1).from_address(parameters)
+    args = CopyArgs.from_buffer_copy(ctypes.string_at(address, ctypes.sizeof(CopyArgs)))
+
+    def copy() -> None:
+        for number in range(count):
+            ctypes.memmove(args.targets[number], args.sources[number], args.nbytes[number])
+
+    return copy
+
+
 class FakeLibcuda:
     """The functions of FakeCuda as ctypes has those of the driver: numbers in, the status out."""
 
@@ -64,6 +78,7 @@ class FakeCuda:
     :ivar fail: call name to the status it answers once.
     :ivar calls: how often each was made.
     :ivar releases: how often each released the GIL, as all calls of cuda.bindings do.
+    :ivar launched: the kernels launched, without those of copies.
     :ivar used: the GPUs that memory was taken on, graphs were launched on or engines ran on.
     """
 
@@ -71,8 +86,11 @@ class FakeCuda:
     cudaHostRegisterMapped = cudaHostRegisterPortable = 0
     cudaEventBlockingSync, cudaEventDisableTiming = 1, 2
     cudaStreamNonBlocking = 1
-    # Names of calls of the process, not of a thread's GPU, begin so.
-    ANYWHERE = ('cuInit', 'cuDev', 'cuCtx', 'cuGreenCtxCreate')
+    # Names of calls of the process or of one event, not of a thread's GPU, begin so.
+    ANYWHERE = (
+        *('cuInit', 'cuDev', 'cuCtx', 'cuGreenCtxCreate'),
+        *('cudaEventSynchronize', 'cuEventQuery'),
+    )
     CUdevResourceType = SimpleNamespace(CU_DEV_RESOURCE_TYPE_SM=1)
     CUgreenCtxCreate_flags = SimpleNamespace(CU_GREEN_CTX_DEFAULT_STREAM=1)
     CUstream_flags = SimpleNamespace(CU_STREAM_NON_BLOCKING=1)
@@ -316,11 +334,13 @@ class FakeCuda:
 
     def _do_cuLaunchKernel(self, function, *args):
         self._is_here('stream', args[7])
+        if function == 'copy_small':
+            return self._put(copies_of(args[0], args[8]))
         run = self.prepare(function, args[:3], args[3:6], args[8])
         return self._put(lambda: (self.launched.append(function), run()))
 
     def prepare(self, *launch) -> Callable[[], object]:
-        """Return what a kernel does."""
+        """Return what a kernel does, other than those of copies."""
         return lambda: None
 
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from itertools import count
 import logging
 
 import numpy as np
 
 from trt_ros.cuda.device import Event, Stream
-from trt_ros.cuda.memory import DeviceBuffer, copy_async, fill_async
+from trt_ros.cuda.kernels import Copy, copy_all
+from trt_ros.cuda.memory import DeviceBuffer, fill_async
 from trt_ros.decode.cuda.decoder import Addresses, Launch, Reader, aligned
 from trt_ros.errors import TensorMismatchError
 from trt_ros.model.feeds.padding import CAPACITY
 from trt_ros.model.run_inputs import REGIONS
 from trt_ros.runtime.gpu.captured_graph import RunAddresses, Stage
-from trt_ros.runtime.gpu.input_kinds import Batch
+from trt_ros.runtime.gpu.input_kinds import Batch, Enqueue
 from trt_ros.runtime.gpu.preprocess import Geometry
 from trt_ros.runtime.gpu.regions import GpuRegions, boxes_of
 from trt_ros.runtime.gpu.shared_resources import SharedResources
@@ -175,15 +177,12 @@ class BatchBuffers:
         """Return the stages of a run on the GPU, in order, each as a function of the stream."""
         shared, stages = self.shared, list[Stage]()
         if addresses.copies:
-
-            def copy_in(stream: int) -> None:
-                for target, source, nbytes in addresses.copies:
-                    copy_async(target, source, nbytes, stream)
-
-            stages.append(('copy in', copy_in))
+            stages.append(('copy in', self._copying(addresses.copies)))
         inputs = shared.inputs.all
         before = [each.before(self._inputs, geometries, addresses) for each in inputs]
         after = [each.after(self._inputs) for each in inputs]
+        kept = [copy for each in inputs for copy in each.kept(self._inputs)]
+        after += [self._copying(kept)] if kept else []
         return [
             *stages,
             *_together('preprocess', before),
@@ -196,17 +195,18 @@ class BatchBuffers:
             *_together(KEEP_STATE, after),
         ]
 
+    def _copying(self, copies: Sequence[Copy]) -> Enqueue:
+        return partial(copy_all, self.shared.preprocess_kernels, copies)
+
     def _last_stage(self, geometries: Sequence[Geometry], addresses: RunAddresses) -> Stage:
         shared, decoder, scratch = self.shared, self.decoder, self.scratch
         if decoder is None or scratch is None:
-
-            def copy_out(stream: int) -> None:
-                (target,) = addresses.results
-                for name in shared.outputs:
-                    copy_async(target, self.tensors[name].ptr, self.sizes[name], stream)
-                    target += aligned(self.sizes[name])
-
-            return 'copy out', copy_out
+            (target,) = addresses.results
+            copies = []
+            for name in shared.outputs:
+                copies.append((target, self.tensors[name].ptr, self.sizes[name]))
+                target += aligned(self.sizes[name])
+            return 'copy out', self._copying(copies)
         launches = list[Launch]()
         for i, geometry in enumerate(self._decoded(geometries)):
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from trt_ros.cuda.device import Graph
+from trt_ros.cuda.kernels import Copy
 from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer
 from trt_ros.decode.cuda.decoder import Reader, aligned
 from trt_ros.profiling import mark
@@ -24,14 +25,14 @@ class RunAddresses:
 
     :param images: GPU address of each image; may be fewer than the batch has.
     :param request: GPU address of the request, see `write_request`.
-    :param copies: (target, source, nbytes) of the copies to the GPU inside the graph.
+    :param copies: those to the GPU inside the graph, see `copy_all`.
     :param results: where the results of each image go, or else all raw outputs.
     :param maps: GPU address of the maps of the regions of one image; 0 for whole images.
     """
 
     images: tuple[int, ...]
     request: int
-    copies: tuple[tuple[int, int, int], ...]
+    copies: tuple[Copy, ...]
     results: tuple[int, ...]
     maps: int = 0
 
@@ -95,6 +96,7 @@ class CapturedGraph:
     """
     A CUDA graph captured for one combination of image geometries. Owns the graph.
 
+    :param is_large: whether the copies of the pieces take longer than threads to wake up.
     :param direct: index and GPU address of the sources that Source.send brings there.
     """
 
@@ -103,6 +105,7 @@ class CapturedGraph:
     addresses: RunAddresses
     readers: tuple[Reader, ...]
     pieces: tuple[Piece, ...]
+    is_large: bool
     direct: tuple[tuple[int, int], ...]
     times: RunTimes = field(default_factory=RunTimes)
 

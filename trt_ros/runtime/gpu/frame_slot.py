@@ -2,11 +2,8 @@
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from functools import cached_property
 from operator import lt
 import time
-from typing import NamedTuple
 
 import numpy as np
 
@@ -15,8 +12,8 @@ from trt_ros.cuda.device import Event, Graph, Stream
 from trt_ros.cuda.memory import fill_async
 from trt_ros.decode.cuda.decoder import aligned
 from trt_ros.errors import BackendError, ClosedError
-from trt_ros.model.run_inputs import NO_TENSORS, REGIONS
-from trt_ros.profiling import mark
+from trt_ros.model.run_inputs import NO_LETTERBOX, NO_TENSORS, REGIONS
+from trt_ros.profiling import mark, marked
 from trt_ros.runtime.gpu.batch_buffers import KEEP_STATE, BatchBuffers, BuffersByShape
 from trt_ros.runtime.gpu.captured_graph import (
     CapturedGraph,
@@ -25,6 +22,7 @@ from trt_ros.runtime.gpu.captured_graph import (
     Stage,
     StageSequence,
 )
+from trt_ros.runtime.gpu.launched import Key, LastRun, Launched, memory_of
 from trt_ros.runtime.gpu.preprocess import Geometry
 from trt_ros.runtime.gpu.shared_resources import SharedResources
 from trt_ros.runtime.gpu.slots import LruCache
@@ -44,31 +42,10 @@ from trt_ros.tensors import Arrays
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
 
-#: Larger images are copied in pieces of this size: the transfer of one overlaps the next copy.
+#: Images are copied in pieces of this size, by threads, where a run has more than two; else in
+#: halves by one thread. The transfer of one overlaps the next copy.
 CHUNK_NBYTES = 1 << 20
 MAX_GRAPHS = 16  # Per slot and batch size: image geometries that may alternate.
-
-
-@dataclass(frozen=True)
-class Launched:
-    """A run valid until the slot's next start; `zero_copy` if nothing is copied on the host."""
-
-    buffers: BatchBuffers
-    captured: CapturedGraph
-    zero_copy: bool
-
-    @cached_property
-    def outputs(self) -> Arrays:
-        """Views of the raw outputs, for a CPU decoder; the slot reuses their memory."""
-        return self.buffers.outputs(self.captured.memory.results.view)
-
-
-class _LastRun(NamedTuple):
-    """The last run, with the slot's thresholds and its key; most runs repeat it."""
-
-    thresholds: Thresholds
-    key: tuple[object, ...]
-    launched: Launched
 
 
 class FrameSlot:
@@ -101,7 +78,7 @@ class FrameSlot:
             self._owned = undo.pop_all()
         self.in_flight, self.host_copy_seconds = False, 0.0
         self._run: Run | None = None
-        self._last: _LastRun | None = None
+        self._last: LastRun | None = None
 
     def buffers_for(
         self, images: int, tensors: Arrays = NO_TENSORS, after: Event | None = None
@@ -140,29 +117,34 @@ class FrameSlot:
         :param device_address: returns the GPU's address of registered memory; None without any.
         :param after: end of the previous run, whose activation memory this one reuses.
         """
-        with mark('copy'):
-            launched = self.stage_inputs(frames, thresholds, device_address, after, tensors)
-        stream = self.stream.handle
-        with mark('enqueue'):
-            if after is not None:
-                self.stream.wait_for(after)
-            has_changed = self.shared.inputs.prepare(stream, tensors)
-            launched.buffers.enqueue_held(stream, has_changed)
-            launched.captured.graph.launch(stream)
-            self.done.record(stream)
-            # The GPU works already.
-            self._run = self.shared.waiting.begin(launched.captured.times)
+        begin = time.perf_counter()
+        launched = self.stage_inputs(frames, thresholds, device_address, after, tensors)
+        self.host_copy_seconds = time.perf_counter() - begin
+        self._enqueue(launched, after, tensors)
         self.in_flight = True
         return launched
 
+    @marked('enqueue')
+    def _enqueue(self, launched: Launched, after: Event | None, tensors: Arrays) -> None:
+        stream = self.stream.handle
+        if after is not None:
+            self.stream.wait_for(after)
+        has_changed = self.shared.inputs.prepare(stream, tensors)
+        launched.buffers.enqueue_held(stream, has_changed)
+        launched.captured.graph.launch(stream)
+        self.done.record(stream)
+        # The GPU works already.
+        self._run = self.shared.waiting.begin(launched.captured.times)
+
+    @marked('wait')
     def wait(self) -> None:
         """Wait for the launched frames without the GIL; raises ClosedError once closed."""
-        with mark('wait'):
-            self.shared.waiting.end(self._run, self.done)
+        self.shared.waiting.end(self._run, self.done)
         self.in_flight = False
         if self.memory is None:
             raise ClosedError('The pipeline')
 
+    @marked('copy')
     def stage_inputs(
         self,
         frames: Sequence[Frame],
@@ -172,54 +154,84 @@ class FrameSlot:
         tensors: Arrays,
     ) -> Launched:
         """Copy images and tensors to the GPU, except for the transfers that the graph does."""
-        begin = time.perf_counter()
-        jpegs, gpu = self.shared.jpegs, self.shared.gpu
-        sources = [image_source(frame, jpegs, gpu) for frame in frames]
+        jpegs, gpu, last = self.shared.jpegs, self.shared.gpu, self._last
+        sources: list[Source] = []
+        images: Key = ()
+        if frames:
+            sources = [image_source(frame, jpegs, gpu) for frame in frames]
+            images = self._key(sources, zero_copy_addresses(sources, device_address))
+        if last is not None and last.images == images and last.takes(thresholds, tensors):
+            pieces = last.pieces
+        else:
+            last = self._other_run(
+                frames, thresholds, device_address, after, tensors, images, sources
+            )
+            pieces = last.launched.captured.pieces
+        captured, stream = last.launched.captured, self.stream.handle
+        if pieces:
+            threads = self.shared.copy_threads if captured.is_large else None
+            copy_pieces(sources, pieces, captured.memory.pinned, stream, threads)
+        for index, target in captured.direct:
+            sources[index].send(target, stream)
+        return last.launched
+
+    def _key(self, sources: Sequence[Source], zero_copy: tuple[int, ...]) -> Key:
+        # Graphs contain the addresses of images that kernels read in place, not of copied ones.
+        where = zero_copy if self.shared.in_place else tuple(map(bool, zero_copy))
+        return (*[source.key for source in sources], where)
+
+    def _other_run(
+        self,
+        frames: Sequence[Frame],
+        thresholds: Thresholds,
+        device_address: DeviceAddress | None,
+        after: Event | None,
+        tensors: Arrays,
+        images: Key,
+        sources: list[Source],
+    ) -> LastRun:
+        """Return what a run needs that `takes` refused, and add its tensors to the sources."""
+        begin, last = time.perf_counter(), self._last
         buffers: BatchBuffers | None = None
         if tensors:
             buffers, tensors = self._padded(len(frames), tensors, after)
             specs, paddings = self.shared.tensor_specs, self.shared.inputs.paddings
+            tensors = {name: tensor for name, tensor in tensors.items() if name in specs}
             sources += [
-                tensor_source(specs[name], tensor, paddings.get(name), gpu)
+                tensor_source(specs[name], tensor, paddings.get(name), self.shared.gpu)
                 for name, tensor in tensors.items()
-                if name in specs
             ]
         zero_copy = zero_copy_addresses(sources, device_address)
-        # Graphs contain the addresses of images that kernels read in place, not of copied ones.
-        key = (
-            *[source.key for source in sources],
-            zero_copy if self.shared.in_place else tuple(map(bool, zero_copy)),
-        )
-        last = self._last
+        key = self._key(sources, zero_copy)
         if (
             last is not None
             and last.thresholds is thresholds
             and last.key == key
             and buffers in (None, last.launched.buffers)
         ):
-            launched = last.launched
-            captured = launched.captured
-        else:
-            self._last = None  # Also where an image is refused: its graph may replace the last.
-            buffers = buffers or self.buffers_for(len(frames), after=after)
-            header = header_nbytes(thresholds, self.shared.class_count)
-            found = self.captured(buffers).find((header, *key))
-            if found is None:
-                with mark('capture'):
-                    found = self._open_graph(
-                        buffers, (header, *key), header, frames, sources, zero_copy, after
-                    )
-            captured = found
-            launched = Launched(buffers, captured, all(zero_copy))
-            write_request(captured.memory.pinned.view, thresholds)
-            self._last = _LastRun(thresholds, key, launched)
-        if captured.pieces:
-            pinned, stream = captured.memory.pinned, self.stream.handle
-            copy_pieces(sources, captured.pieces, pinned, stream, self.shared.copy_threads)
-        for index, target in captured.direct:
-            sources[index].send(target, self.stream.handle)
-        self.host_copy_seconds = time.perf_counter() - begin
-        return launched
+            return last
+        self._last = None  # Also where an image is refused: its graph may replace the last.
+        buffers = buffers or self.buffers_for(len(frames), after=after)
+        header = header_nbytes(thresholds, self.shared.class_count)
+        captured = self.captured(buffers).find((header, *key))
+        if captured is None:
+            with mark('capture'):
+                captured = self._open_graph(
+                    buffers, (header, *key), header, frames, sources, zero_copy, after
+                )
+            self.buffers.report_new_shape(time.perf_counter() - begin)
+        letterboxes = [*map(self.shared.letterbox, self.shared.decoded(frames))] or [NO_LETTERBOX]
+        is_dynamic = bool(self.shared.inputs.dynamic)
+        write_request(captured.memory.pinned.view, thresholds)
+        self._last = LastRun(
+            thresholds,
+            images,
+            key,
+            Launched(buffers, captured, letterboxes, len(letterboxes) * all(zero_copy)),
+            [piece for piece in captured.pieces if piece.index < len(frames)],
+            None if is_dynamic else memory_of(captured, sources, tensors),
+        )
+        return self._last
 
     def _padded(
         self, images: int, tensors: Arrays, after: Event | None
@@ -270,7 +282,10 @@ class FrameSlot:
             for source, offset, address in zip(sources, offsets, zero_copy)
         )
         header = 0 if image is None else image.ptr
-        transfers = plan_transfers(parts, header, header_nbytes, self._chunk_nbytes)
+        copied = sum(part.nbytes for part in parts if not part.is_zero_copy)
+        is_large = copied > 2 * self._chunk_nbytes
+        chunk_nbytes = self._chunk_nbytes if is_large else self._chunk_nbytes // 2
+        transfers = plan_transfers(parts, header, header_nbytes, chunk_nbytes)
         # Where each source is when the graph reads it; the GPU can read pinned memory.
         there = [
             part.target or address or pinned.device_ptr + part.pinned
@@ -283,7 +298,7 @@ class FrameSlot:
             header or pinned.device_ptr,
             (
                 *(
-                    (target, pinned.ptr + offset, nbytes)
+                    (target, pinned.device_ptr + offset, nbytes)
                     for target, offset, nbytes in transfers.in_graph
                 ),
                 *(
@@ -307,6 +322,7 @@ class FrameSlot:
                 addresses,
                 buffers.readers(geometries, memory.results.view, results),
                 transfers.pieces,
+                is_large,
                 tuple(
                     (index, part.target)
                     for index, part in enumerate(parts)

@@ -4,12 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 import ctypes
 from ctypes import c_int, c_int64, c_uint, c_uint64, c_void_p
+from functools import partial
 import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from trt_ros.cuda.kernels import Kernels
+from trt_ros.cuda.kernels import Copy, Kernels, copy_all
 from trt_ros.cuda.memory import Account, DeviceBuffer, copy_async, fill_async
 from trt_ros.decode.cuda.decoder import fields
 from trt_ros.model.feeds.base import Given
@@ -107,6 +108,10 @@ class GpuInput:
     def after(self, batch: Batch) -> Enqueue | None:
         """Return the work of a run after the network, on `memory`; None without any."""
         return None
+
+    def kept(self, batch: Batch) -> Sequence[Copy]:
+        """Return the copies of a run after the network, to `memory`."""
+        return ()
 
     def send(self, stream: int, array: np.ndarray) -> bool:
         """Enqueue the array of a run into `memory`, before its graph; return False if it stays."""
@@ -221,8 +226,8 @@ class GpuHistory(GpuInput):
             return None
 
         def move(stream: int) -> None:
-            copy_async(scratch, source, nbytes, stream)
-            copy_async(target, scratch, nbytes, stream)
+            copy_all(batch.kernels, [(scratch, source, nbytes)], stream)
+            copy_all(batch.kernels, [(target, scratch, nbytes)], stream)
 
         return move
 
@@ -254,11 +259,10 @@ class GpuState(GpuInput):
     memory: DeviceBuffer
     owner = 'states'
 
-    def after(self, batch: Batch) -> Enqueue:
+    def kept(self, batch: Batch) -> Sequence[Copy]:
         """Return the copy of the output; raises TensorMismatchError when it is not as large."""
         self.feed.refuse_other_shape(batch.shapes[self.feed.output])
-        source = batch.tensors[self.feed.output]
-        return lambda stream: copy_async(self.memory.ptr, source.ptr, self.memory.nbytes, stream)
+        return [(self.memory.ptr, batch.tensors[self.feed.output].ptr, self.memory.nbytes)]
 
     def reset(self, stream: int, array: np.ndarray | None) -> None:
         """Enqueue the initial value; CUDA has read pageable memory when the call returns."""
@@ -277,12 +281,7 @@ class GpuConcat(GpuInput):
         for part in self.feed.parts:
             copies.append((target, batch.tensors[part].ptr, batch.sizes[part]))
             target += batch.sizes[part]
-
-        def copy(stream: int) -> None:
-            for each in copies:
-                copy_async(*each, stream)
-
-        return copy
+        return partial(copy_all, batch.kernels, copies)
 
 
 #: preprocess.cu: enum Dtype; integers by their bytes.

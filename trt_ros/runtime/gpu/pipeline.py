@@ -3,32 +3,23 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from itertools import count
 import logging
 import threading
 from typing import Any, Protocol, TypeVar
-
-import numpy as np
 
 from trt_ros.cuda.memory import measured
 from trt_ros.cuda.monitor import Monitor
 from trt_ros.decode.choice import decode_batch
 from trt_ros.decode.cuda.boxes import MAX_DETECTIONS
 from trt_ros.errors import ParameterError
-from trt_ros.model.run_inputs import (
-    NO_LETTERBOX,
-    NO_TENSORS,
-    REGIONS,
-    example_inputs,
-    has_memory,
-    split_inputs,
-)
-from trt_ros.profiling import mark
+from trt_ros.model.run_inputs import NO_TENSORS, REGIONS, example_inputs, has_memory, split_inputs
+from trt_ros.profiling import marked
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.future import Future
 from trt_ros.runtime.gpu.batch_buffers import BuffersByShape
 from trt_ros.runtime.gpu.device import GpuDevice
-from trt_ros.runtime.gpu.frame_slot import FrameSlot, Launched
+from trt_ros.runtime.gpu.frame_slot import FrameSlot
+from trt_ros.runtime.gpu.launched import Launched
 from trt_ros.runtime.gpu.regions import GpuRegions
 from trt_ros.runtime.gpu.shared_resources import SharedResources
 from trt_ros.runtime.gpu.slots import Slots
@@ -97,8 +88,8 @@ class GpuPipeline(Pipeline[Any]):
         # Messages that end in this thread meanwhile may unlock their memory.
         self._submit = threading.RLock()
         self.frames = self.zero_copy_frames = 0  # Since warm-up.
-        self._numbers = count(1)
         self._last: dict[BuffersByShape, FrameSlot] = {}
+        self._bits = [each.name for each in fitted.output_specs if each.dtype == 'bfloat16']
         if self.options.contexts > 1 and has_memory(fitted.feeds):
             network.close()
             raise ParameterError(
@@ -195,10 +186,28 @@ class GpuPipeline(Pipeline[Any]):
         self, frames: Sequence[Frame], thresholds: Thresholds, tensors: Arrays = NO_TENSORS
     ) -> Pending:
         """Launch a run, whose slot is busy until it is waited for; see Pipeline.start."""
-        self.faults.check()
+        slot, launched = self._launch(frames, thresholds, tensors)
+        return Pending(
+            partial(self._collect, slot),
+            partial(self._read, launched, thresholds, tensors),
+            slot.host_copy_seconds,
+            partial(self._is_done, slot),
+        )
+
+    def run(
+        self, frames: Sequence[Frame], thresholds: Thresholds, tensors: Arrays = NO_TENSORS
+    ) -> list[Any]:
+        """Launch a run and wait for it; see Pipeline.run."""
+        slot, launched = self._launch(frames, thresholds, tensors)
+        return self._collect(slot, partial(self._read, launched, thresholds, tensors))
+
+    def _launch(
+        self, frames: Sequence[Frame], thresholds: Thresholds, tensors: Arrays
+    ) -> tuple[FrameSlot, Launched]:
+        if self.faults.error is not None:
+            raise self.faults.error
         slot = self.slots.take(self.options.gpu_timeout or 60.0)
-        number = next(self._numbers)
-        self.faults.begin(number)
+        self.faults.begin(slot)
         try:
             with self._submit, self.gpu.launch_context:
                 # Slots of a context share its memory: a run waits for the one before.
@@ -214,49 +223,38 @@ class GpuPipeline(Pipeline[Any]):
                     tensors,
                 )
                 self._last[slot.buffers] = slot  # Not where an image or tensor was refused.
-                slot.buffers.report_new_shape(slot.host_copy_seconds)
-                count = len(self.shared.decoded(frames)) or 1
-                self.frames += count
-                self.zero_copy_frames += launched.zero_copy * count
+                self.frames += len(launched.letterboxes)
+                self.zero_copy_frames += launched.zero_copy_frames
         except BaseException as error:
-            self._release_failed(slot, number, error)
+            self._release_failed(slot, error)
             raise
-        return Pending(
-            partial(self._collect, slot, number),
-            partial(self._read, launched, frames, thresholds, tensors),
-            slot.host_copy_seconds,
-            partial(self._is_done, slot),
-        )
+        return slot, launched
 
     def _is_done(self, slot: FrameSlot) -> bool:
-        with self.gpu.context:
-            return slot.done.is_done()
+        return slot.done.is_done()
 
-    def _collect(self, slot: FrameSlot, number: int, read: Callable[[], Read]) -> Read:
+    def _collect(self, slot: FrameSlot, read: Callable[[], Read]) -> Read:
         try:
-            with self.gpu.context:
-                slot.wait()
+            slot.wait()
         except BaseException as error:
-            self._release_failed(slot, number, error)
+            self._release_failed(slot, error)
             raise
         try:
-            with mark('decode'):
-                return read()
+            return read()
         finally:
-            self.faults.end(number)
+            self.faults.end(slot)
             self.slots.give_back(slot)
 
-    def _release_failed(self, slot: FrameSlot, number: int, error: BaseException) -> None:
+    def _release_failed(self, slot: FrameSlot, error: BaseException) -> None:
         """Release the slot; raise GpuFailedError instead of `error` if the GPU has failed."""
-        self.faults.end(number)
+        self.faults.end(slot)
         try:
             self.faults.raise_if_device_lost(error)
         finally:
             self.slots.give_back(slot)
 
-    def _read(
-        self, launched: Launched, frames: Sequence[Frame], thresholds: Thresholds, tensors: Arrays
-    ) -> list[Any]:
+    @marked('decode')
+    def _read(self, launched: Launched, thresholds: Thresholds, tensors: Arrays) -> list[Any]:
         """Return the results of a run that has finished: those of the GPU decoder, if it ran."""
         readers = launched.captured.readers
         if readers:
@@ -268,13 +266,10 @@ class GpuPipeline(Pipeline[Any]):
                 if is_nonfinite:
                     self.nonfinite.add()
             return results
-        crop = self.shared.crop
+        letterboxes, crop = launched.letterboxes, self.shared.crop
         if crop is not None:
             letterboxes = [crop.letterbox] * len(tensors[REGIONS])
-        else:
-            letterboxes = [self.preprocess.letterbox(f.wh) for f in self.shared.decoded(frames)]
-        batch = launched.buffers.batch
-        return self.decode(launched.outputs, batch, letterboxes or [NO_LETTERBOX], thresholds)
+        return self.decode(launched.outputs, launched.buffers.batch, letterboxes, thresholds)
 
     def decode(
         self,
@@ -284,10 +279,8 @@ class GpuPipeline(Pipeline[Any]):
         thresholds: Thresholds = DEFAULT_THRESHOLDS,
     ) -> list[Any]:
         """Return the results of raw outputs, in which bfloat16 are bits."""
-        outputs = {
-            name: widen(head) if head.dtype == np.uint16 else head
-            for name, head in outputs.items()
-        }
+        if self._bits:
+            outputs = {**outputs, **{name: widen(outputs[name]) for name in self._bits}}
         add = self.nonfinite.add
         return decode_batch(self.decoder, outputs, batch, letterboxes, thresholds, add)
 

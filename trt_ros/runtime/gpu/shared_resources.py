@@ -22,7 +22,8 @@ from trt_ros.runtime.gpu.staging import CopyThreadPool
 from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
 from trt_ros.runtime.gpu.waiting import GpuWait
 from trt_ros.tensors import Shape, TensorSpec, numpy_dtype
-from trt_ros.vision.letterbox import Preprocess
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.letterbox import Letterbox, Preprocess
 
 Image = TypeVar('Image')
 REGION_MAPS = TensorSpec(REGIONS, (-1, 8), 'float32', 'input')
@@ -135,6 +136,10 @@ class SharedResources:
     def preprocess(self) -> Preprocess:
         """Preprocessing of the (first) image, where there is one."""
         return next(iter(self.images.values())).preprocess
+
+    def letterbox(self, frame: Frame) -> Letterbox:
+        """Return the placement of an image, or of its regions, in the network's input."""
+        return self.preprocess.letterbox(frame.wh) if self.crop is None else self.crop.letterbox
 
     def decoded(self, images: Sequence[Image]) -> Sequence[Image]:
         """Return those of a run's images that have a result of their own."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 import ctypes
 import logging
 import threading
@@ -33,18 +33,24 @@ _thread = threading.local()
 
 
 class RunTimes:
-    """Times of the last runs of one captured graph, in seconds."""
+    """
+    Times of the last runs of one captured graph, in seconds.
+
+    :ivar estimate: the second shortest, so that one odd measurement has no effect; 0.0 at first.
+    """
 
     def __init__(self) -> None:
         self._seconds: deque[float] = deque(maxlen=MAX_RUNS)
+        self.estimate = 0.0
 
     def add(self, seconds: float) -> None:
         """Add the time of a run."""
-        self._seconds.append(seconds)
-
-    def estimate(self) -> float:
-        """Return the second shortest time, so that one odd measurement has no effect; or 0."""
-        return sorted(self._seconds)[1] if len(self._seconds) >= MIN_RUNS else 0.0
+        times = self._seconds
+        oldest = times[0] if len(times) == MAX_RUNS else 0.0
+        times.append(seconds)
+        # Sorting takes longer than the rest; few times are shorter than the second shortest.
+        if min(oldest, seconds) <= self.estimate and len(times) >= MIN_RUNS:
+            self.estimate = sorted(times)[1]
 
 
 class Run:
@@ -53,6 +59,7 @@ class Run:
 
     :param before: the run that the GPU finishes first; None if it has ended.
     :ivar estimated_end: earliest probable end; 0.0 if unknown.
+    :ivar is_short: whether it is not worth a sleep.
     :ivar ended_at: time of the end; None before, and where it was observed too late.
     """
 
@@ -60,9 +67,10 @@ class Run:
         self.times, self.launched_at, self._before = times, launched_at, before
         self.is_running = True
         self.ended_at: float | None = None
-        self.estimate: float = times.estimate()
+        self.estimate = times.estimate
         begin: float = launched_at if before is None else max(launched_at, before.estimated_end)
         self.estimated_end: float = begin + self.estimate if self.estimate else 0.0
+        self.is_short = self.estimated_end - launched_at < MARGIN_SECONDS + MIN_SLEEP_SECONDS
 
     def end(self, now: float | None) -> None:
         """Record the end of the run, and its time where that is known."""
@@ -110,7 +118,7 @@ class GpuWait:
 
     def end(self, run: Run | None, event: Event) -> None:
         """Wait for the end of a run, which `event` follows; releases the GIL meanwhile."""
-        is_exact = run is None or self._sleep_through(run, event)
+        is_exact = run is None or run.is_short or self._sleep_through(run, event)
         event.wait()
         if run is not None:
             run.end(self._clock() if is_exact else None)
@@ -164,11 +172,11 @@ class Faults:
         self.timeout_seconds, self._retire, self._clock = timeout_seconds, retire, clock
         self._on_fault: Callable[[GpuFailedError], None] | None = None
         self._lock, self._stop = threading.Lock(), threading.Event()
-        self._started: dict[int, float] = {}
+        self._started: dict[Hashable, float] = {}
         self._thread: threading.Thread | None = None
         self._is_idle = timeout_seconds > 0
 
-    def begin(self, run: int) -> None:
+    def begin(self, run: Hashable) -> None:
         """Start the time of a run."""
         self._started[run] = self._clock()
         if self._is_idle:
@@ -184,7 +192,7 @@ class Faults:
                 )
                 self._thread.start()
 
-    def end(self, run: int) -> None:
+    def end(self, run: Hashable) -> None:
         """Stop the time of a run."""
         self._started.pop(run, None)
 

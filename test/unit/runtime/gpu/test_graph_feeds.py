@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from support.device_arrays import OnGpu
-from support.host_context import ASKED, HostContext
+from support.host_context import ASKED, HostContext, captured
 from trt_ros.errors import BadFrameError, CapacityError, ParameterError, TensorMismatchError
 from trt_ros.families.registry import TENSORS
 from trt_ros.model.feeds import FEEDS
@@ -219,6 +219,14 @@ def test_a_run_of_tensors_is_one_graph_launch_without_pageable_copies(counter, o
     assert calls['cudaMemcpyAsync'] == 0
     assert pipeline.options.gpu_timeout == 0
     assert pipeline.diagnostics()['zero-copy frames'] == '0 of 3'
+    # All inputs are one node, all outputs another one.
+    (graph,) = captured(pipeline)
+    assert graph.graph.node_count == 3
+    pipeline.faults.check_time()
+    pipeline.faults.check()  # No run is counted any more, or 0 seconds would be exceeded.
+    with pytest.raises(TensorMismatchError, match='beyond the range of float32'):
+        for _ in range(2):
+            pipeline.infer({'step': np.array([[1e300, 1]]), 'h': STEP}, ASKED)
 
 
 def test_a_run_after_a_refused_one_waits_for_the_run_before_it(counter, open_inputs, cuda):
@@ -244,6 +252,36 @@ def test_shapes_of_tensors_may_change_and_old_ones_are_dropped(counter, open_inp
         assert found.tolist() == [[2 * size] * size] * 2
     for slot in pipeline.slots.all:
         assert len(slot.buffers.numbers) == 4 and len(slot._captured) <= 5
+
+
+def test_a_slot_does_not_repeat_a_run_whose_shape_was_dropped(counter, open_inputs, cuda):
+    pipeline = open_inputs(counter((1, -1)), ('*=tensor:tensors',), frames_in_flight=2)
+
+    def inputs(size):
+        return dict.fromkeys(('step', 'h'), np.full((1, size), size, np.float32))
+
+    first = pipeline.submit(inputs(1), ASKED)
+    for size in (2, 3, 4, 5):  # In the other slot.
+        pipeline.infer(inputs(size), ASKED)
+    assert first.result()['hn'].tolist() == [[2]]
+    captured = cuda.calls['cudaStreamBeginCapture']
+    for _ in pipeline.slots.all:
+        assert pipeline.infer(inputs(1), ASKED)['hn'].tolist() == [[2]]
+    assert cuda.calls['cudaStreamBeginCapture'] == captured + 2
+
+
+def test_outputs_of_bfloat16_are_float32(counter, open_inputs):
+    engine = counter()
+    engine.outputs = (tensor('hn', (1, 2), 'bfloat16', mode='output'),)
+
+    def compute(context, arrays):
+        arrays['hn'].view(np.uint16)[:, :2] = [[0x3F80, 0xC000]]
+
+    engine.create_execution_context = lambda strategy: HostContext(
+        engine, compute, lambda context, _: context.shapes['step']
+    )
+    found = open_inputs(engine, ('*=tensor:tensors',)).infer({'step': STEP, 'h': STEP}, ASKED)
+    assert (found['hn'].dtype, found['hn'].tolist()) == (np.float32, [[1, -2]])
 
 
 def test_the_log_says_once_what_a_new_shape_costs(counter, open_inputs, caplog):
@@ -370,6 +408,27 @@ def test_a_large_tensor_does_not_disturb_the_run_before(counter, open_inputs, cu
     sends = [piece.send for piece in launched.captured.pieces if piece.send[2]]
     image = slot.memory.image
     assert sends and all(image.ptr <= each[0] < image.ptr + image.nbytes for each in sends)
+
+
+@pytest.mark.parametrize(
+    ('chunk_nbytes', 'count', 'shares'),
+    [(1 << 17, 4, True), (1 << 18, 4, False), (1 << 19, 2, False)],
+)
+def test_much_is_copied_by_threads_and_little_in_halves(
+    counter, open_inputs, set_constants, chunk_nbytes, count, shares
+):
+    set_constants(CHUNK_NBYTES=chunk_nbytes)
+    shape = (1, 40_000)
+    pipeline = open_inputs(counter(shape), ('*=tensor:tensors',), frames_in_flight=1)
+    by_threads = []
+    run = pipeline.shared.copy_threads.run
+    pipeline.shared.copy_threads.run = lambda do, pieces: (by_threads.append(1), run(do, pieces))
+    values = np.arange(40_000, dtype=np.float32).reshape(shape)
+    for _ in range(2):
+        found = pipeline.infer({'step': values, 'h': values}, ASKED)['hn']
+        assert found.tolist() == (2 * values).tolist()
+    assert len(pipeline.slots.all[0]._last.launched.captured.pieces) == count
+    assert by_threads == [1, 1] * shares
 
 
 @pytest.mark.parametrize('unified_memory', ['off', 'on'])

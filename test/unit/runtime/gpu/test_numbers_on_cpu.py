@@ -1,14 +1,16 @@
-"""Counters and noise of the GPU equal those of NumPy bit for bit; the kernels run on the CPU."""
+"""Counters, noise and copies of the GPU equal those of NumPy; the kernels run on the CPU."""
 
 from contextlib import ExitStack
 import ctypes
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from support.memory import array_at
+from support.memory import array_at, copied, copies_of_all_sizes
 from support.numbers_on_cpu import NumbersOnCpu
 from trt_ros.cuda.device import open_gpu
+from trt_ros.cuda.kernels import SMALL_COPY_NBYTES, copy_all
 from trt_ros.cuda.memory import Account
 from trt_ros.model.bindings import parse_bindings
 from trt_ros.model.feeds import FEEDS
@@ -26,11 +28,16 @@ def kernels():
 
 
 @pytest.fixture
-def assert_equal_runs(kernels, cuda):
-    """Compare runs of a binding with `Feed.stage`, and what lies behind the input."""
-
+def launch(kernels):
     def launch(function, grid, block, argument, stream):
         kernels.launch(function, grid, block, ctypes.addressof(argument))
+
+    return launch
+
+
+@pytest.fixture
+def assert_equal_runs(launch, cuda):
+    """Compare runs of a binding with `Feed.stage`, and what lies behind the input."""
 
     def assert_equal_runs(text, dtype, shape, runs=3):
         (binding,) = parse_bindings((f'k={text}',))
@@ -88,3 +95,17 @@ def test_noise_is_equal(assert_equal_runs, dtype, distribution, shape):
 
 def test_much_noise_is_equal(assert_equal_runs):
     assert_equal_runs('noise:normal?seed=7', 'float32', (1 << 19,), runs=1)
+
+
+def test_copies_write_their_bytes_alone(launch, cuda):
+    copies, nbytes = copies_of_all_sizes(SMALL_COPY_NBYTES)
+    # As CUDA allocates it, of addresses that are multiples of 256.
+    memory = np.zeros(2 * nbytes + 256, np.uint8)
+    first = -memory.ctypes.data % 256
+    source, target = (memory[start : start + nbytes] for start in (first, first + nbytes))
+    source[:] = np.random.default_rng(1).integers(1, 256, nbytes)
+    at = [(target.ctypes.data + to, source.ctypes.data + start, n) for to, start, n in copies]
+    with open_gpu(0).context:
+        copy_all(SimpleNamespace(launch=launch), at, 0)
+    assert target.tobytes() == copied(copies, source).tobytes()
+    assert cuda.calls['cudaMemcpyAsync'] == sum(n > SMALL_COPY_NBYTES for *_, n in copies) > 0

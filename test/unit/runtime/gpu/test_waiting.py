@@ -109,6 +109,15 @@ def test_a_single_odd_run_changes_nothing_and_a_slower_graph_is_slept_through_ag
     assert machine.slept == pytest.approx(2e-3 - FIRST_MARGIN)
 
 
+def test_the_estimate_is_the_second_shortest_of_the_last_times():
+    rng, times, seconds = np.random.default_rng(0), RunTimes(), []
+    for number in range(300):
+        seconds.append(float(rng.choice([rng.uniform(1, 2), 1.5, 3 - number / 150])))
+        times.add(seconds[-1])
+        last = sorted(seconds[-MAX_RUNS:])
+        assert times.estimate == (last[1] if number + 1 >= MIN_RUNS else 0)
+
+
 def test_slow_wakeups_shorten_sleep_and_do_not_look_like_long_runs():
     machine, times = Machine(delay=0.3e-3), RunTimes()
     machine.run(times, *[1e-3] * (MIN_RUNS + 2))
@@ -147,7 +156,7 @@ def test_run_behind_another_is_expected_after_it():
     machine.wait(second)
     assert machine.now == pytest.approx(begin + 2e-3)
     assert machine.slept > 0.8e-3
-    assert times.estimate() == pytest.approx(1e-3)
+    assert times.estimate == pytest.approx(1e-3)
 
 
 def test_two_runs_in_flight_at_all_times_are_slept_through():
@@ -158,7 +167,7 @@ def test_two_runs_in_flight_at_all_times_are_slept_through():
         machine.wait(pending.pop(0))
         assert machine.late == 0
     assert machine.slept == pytest.approx(1e-3 - machine.spun)
-    assert times.estimate() == pytest.approx(1e-3)
+    assert times.estimate == pytest.approx(1e-3)
 
 
 def test_ended_runs_are_released():
