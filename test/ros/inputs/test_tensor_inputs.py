@@ -32,8 +32,10 @@ HIDDEN = 8
 
 def test_a_recurrent_network_keeps_its_state(start, peer, publisher, models):
     bindings = ['x=tensor:steps', 'h=state:hn']
-    node = start('tensor', 'gru', 'gru', inputs=bindings, outputs=['energy'], precision='fp32')
+    options = {'outputs': ['energy'], 'precision': 'fp32', 'frames_in_flight': 3}
+    node = start('tensor', 'gru', 'gru', inputs=bindings, **options)
     assert 'input h: state, output hn of the previous run' in node.log
+    assert 'Parameters without effect on these inputs: frames_in_flight.' in node.log
     steps = publisher(TensorList, '/steps')
     results = peer.inbox(TensorList, '/gru/tensors')
     session = onnxruntime.InferenceSession(models['gru'], providers=['CPUExecutionProvider'])

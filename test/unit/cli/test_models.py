@@ -1,5 +1,6 @@
 """Verb `models`: its table is complete, and its commands are understood."""
 
+import json
 from pathlib import Path
 import re
 import shlex
@@ -32,7 +33,10 @@ def test_a_network_has_a_known_decoder_a_secure_address_and_a_command(row):
 def test_the_table_is_printed_by_task(call):
     code, out, _ = call('models')
     assert code == 0
-    assert {line.partition(':')[0] for line in out.splitlines()[::2]} == {
-        *('detect', 'segment', 'pose', 'classify', 'depth')
-    }
-    assert call('models', 'depth', '--json')[1].count('"task"') == 1
+    tasks = {line.partition(':')[0] for line in out.splitlines()[::2]}
+    assert tasks == {*('detect', 'segment', 'pose', 'classify', 'depth')}
+    for task in tasks:
+        rows = json.loads(call('models', task, '--json')[1])
+        assert {row['task'] for row in rows} == {task}
+    with pytest.raises(SystemExit):
+        call('models', 'flight')

@@ -224,6 +224,7 @@ def test_the_second_image_is_the_fourth_channel(write):
     depth = Frame.from_pixels(np.full((2, 2), 1500, np.uint16), '16UC1')
     with open_pipeline(path, inputs=('x=image:color,depth',)) as pipeline:
         found = pipeline({'x': [Frame.from_pixels(uniform(255, (2, 2))), depth]})['y']
+        assert any(', rgb and a fourth channel, ' in line for line in pipeline.log_lines)
     np.testing.assert_allclose(found[0, :, 0, 0], [1, 1, 1, 1.5])
     with pytest.raises(ParameterError, match='two images, but its number of channels is 3'):
         path = write('(float[1,3,2,2] x) => (float[1,3,2,2] y) { y = Identity(x) }')
