@@ -40,6 +40,7 @@ from trt_ros.runtime.options import LabeledOptions
         ({'device': 64}, r'device is 64\.\n.* auto, or -1 to 63'),
         ({'device': 'all'}, r"device is 'all', .*\n.* auto, or -1 to 63"),
         ({'contexts': 2, 'frames_in_flight': 1}, 'contexts is 2, but frames_in_flight 1'),
+        ({'backend': 'onnxruntime', 'precision': 'fp16'}, 'ONNX Runtime keeps the types'),
     ],
 )
 def test_rejects_inconsistent_options(values, message):

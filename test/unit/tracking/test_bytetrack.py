@@ -145,6 +145,17 @@ def test_more_detections_than_the_limit_do_not_exhaust_memory(make):
     assert ids == list(range(1, MAX_DETECTIONS + 1))
 
 
+def test_beyond_the_limit_the_tracks_seen_last_remain(make, monkeypatch):
+    monkeypatch.setattr('trt_ros.tracking.bytetrack.MAX_TRACKS', 2)
+    tracker, first = make(), (0, 0, 40, 80)
+    for seconds in (1, 1.1):
+        ids_of(tracker, detections(first), seconds)
+    for seconds in (1.2, 1.3):
+        ids = ids_of(tracker, detections((200, 0, 240, 80), (400, 0, 440, 80)), seconds)
+    assert ids == [2, 3]
+    assert ids_of(tracker, detections(first), 1.4) == []
+
+
 def test_ocsort_finds_an_object_again_that_stopped_while_hidden():
     def walk_and_stop(tracker):
         for number in range(10):
@@ -156,15 +167,16 @@ def test_ocsort_finds_an_object_again_that_stopped_while_hidden():
     assert walk_and_stop(OcSortTracker()) == [1]
 
 
-def test_ocsort_prefers_the_detection_in_the_direction_of_motion():
-    tracker = OcSortTracker()
+@pytest.mark.parametrize(('kind', 'choice'), [('byte', 0), ('ocsort', 1)])
+def test_ocsort_prefers_the_detection_in_the_direction_of_motion(kind, choice):
+    tracker = {'byte': ByteTracker, 'ocsort': OcSortTracker}[kind]()
     for number in range(8):
         left = 10.0 * number
         ids_of(tracker, detections((left, 0, left + 60, 60)), 1 + number / 10)
-    # As far from the prediction at 80, one on the way and one aside.
-    ahead, aside = (90, 0, 150, 60), (80, 10, 140, 70)
+    # The one aside is a little nearer to the prediction at 80.
+    ahead, aside = (90.2, 0, 150.2, 60), (80, 10, 140, 70)
     tracks = tracker.update(detections(aside, ahead), round(1.8 * SECOND))
-    assert tracks.indices[tracks.ids == 1].tolist() == [1]
+    assert tracks.indices[tracks.ids == 1].tolist() == [choice]
     assert tracks.ids.tolist() == [1]
 
 
