@@ -287,6 +287,25 @@ def test_style_and_trails_change_while_the_node_runs(overlay):
     assert overlay.node.set(label_size=0.05) != ''  # Neither 0 nor in the range.
 
 
+def test_nothing_is_drawn_without_subscribers(start_node, peer):
+    topics = own_topics('unseen', 'image', 'detections')
+    node = start_node('unseen_overlay', 'trt_ros.nodes.overlay', *topics)
+    images = peer.connected(Image, '/unseen/image')
+    detections = peer.connected(Detection2DArray, '/unseen/detections')
+    diagnostics = peer.inbox(DiagnosticArray, '/diagnostics')
+    stamps = iter(range(1, 10000))
+
+    def dropped():
+        image = as_image(gray(90, (8, 8)), 'rgb8', stamp=next(stamps))
+        images.publish(image)
+        detections.publish(Detection2DArray(header=image.header))
+        found = [each for each in diagnostics.messages if 'unseen' in each.status[0].name]
+        return found and int(values_of(found[-1]).get('dropped: no subscribers', 0)) > 3
+
+    peer.wait_until(dropped, 'images without subscribers')
+    assert values_of(diagnostics.messages[-1])['frames published'] == '0', node.log
+
+
 def box_in_space(header, frame_id):
     header = Header(stamp=header.stamp, frame_id=frame_id)
     result = ObjectHypothesisWithPose(hypothesis=ObjectHypothesis(class_id='weed', score=0.5))

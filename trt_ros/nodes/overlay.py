@@ -102,6 +102,7 @@ class OverlayNode(CountingNode):
                 Finished,  # Drawn into the message, which begins with the header.
                 self._publish,
                 in_sets=True,
+                is_wanted=lambda _: self._output_dir is not None or self._drawn.is_wanted(),
             )
         )
 
