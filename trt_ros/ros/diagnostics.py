@@ -263,7 +263,9 @@ class CountingNode(ManagedNode):
             (topic, self._losses.setdefault(topic.name, RecentLoss()).add(topic.counts))
             for topic in topics
         ]
-        if not self._status_publisher.get_subscription_count():  # The rest takes most of the time.
+        has_subscribers = self._status_publisher.get_subscription_count() > 0
+        self.is_idle = received == before[1] and not has_subscribers
+        if not has_subscribers:  # The rest takes most of the time.
             return
         level, message = self._judge(state, losses)
         values = {

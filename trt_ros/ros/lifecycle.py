@@ -93,6 +93,7 @@ class ManagedNode(LifecycleNode):
     :ivar failure: description of the last failure; '' after a successful transition.
     :ivar on_failed_start: called after an autostart that failed; None in a container.
     :ivar followers: called every second, by one thread: each wake-up of rclpy's executor costs.
+    :ivar is_idle: whether every other second is enough for `followers`.
     :ivar largest_nbytes: size of the largest message received by topic, with its full name.
     :ivar jpegs_on_gpu: whether JPEG images become frames that are decoded on the GPU.
     :ivar video_gpu: the GPU that decodes video packets, as for VideoDecoder.
@@ -111,6 +112,7 @@ class ManagedNode(LifecycleNode):
         service.callback = self._answer_change_state
         self.while_configured, self.while_active = Resources(), Resources()
         self.followers: list[Callable[[], None]] = []
+        self.is_idle = False
         self._transitions = TransitionThread(self)
         self.cancelled = self._transitions.cancelled
         self.created_at = time.monotonic()

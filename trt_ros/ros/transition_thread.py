@@ -96,12 +96,14 @@ class TransitionThread:
 
 
 def _follow(of: Callable[[], Any], stopping: threading.Event) -> None:
-    while not stopping.wait(1.0) and (node := of()) is not None and node.context.ok():
+    seconds = 1.0
+    while not stopping.wait(seconds) and (node := of()) is not None and node.context.ok():
         for each in tuple(node.followers):
             try:
                 each()
             except Exception:
                 log_traceback(node, 'A periodic call failed.')
+        seconds = 2.0 if node.is_idle else 1.0
         del node
 
 

@@ -8,14 +8,17 @@ import pytest
 pytest.importorskip('rclpy')
 pytest.importorskip('lifecycle_msgs')
 
+from diagnostic_msgs.msg import DiagnosticArray
 from lifecycle_msgs.srv import ChangeState
 from rclpy.parameter import Parameter
 
 from support.waiting import DEADLINE_SECONDS, wait_until
 from trt_ros.errors import ParameterError
 from trt_ros.progress import CancelledError
+from trt_ros.ros.diagnostics import CountingNode
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.parameters import param
+from trt_ros.ros.transition_thread import _follow
 
 pytestmark = pytest.mark.ros
 AUTOSTART = [Parameter('autostart', value=True)]
@@ -82,6 +85,29 @@ def test_a_node_with_a_manager_does_not_ask_for_configure(context, spin, capfd):
 
     spin(other_asks, managed, other)  # Created later, so its timer is the later one.
     assert 'ros2 lifecycle set /managed configure' not in log
+
+
+def test_a_node_without_frames_and_subscribers_is_looked_at_every_other_second(context):
+    node, peer = CountingNode('quiet', context=context), ManagedNode('peer', context=context)
+    count = node._status_publisher.get_subscription_count
+
+    class Stopping:
+        waits = []
+
+        def wait(self, seconds):
+            self.waits.append(seconds)
+            if len(self.waits) == 2:
+                node._counts.receive()
+            elif len(self.waits) == 4:
+                self.seen = peer.create_subscription(DiagnosticArray, '/diagnostics', print, 1)
+                wait_until(count, 'a subscriber')
+            elif len(self.waits) == 5:
+                peer.destroy_subscription(self.seen)
+                wait_until(lambda: not count(), 'no subscriber')
+            return len(self.waits) == 6
+
+    _follow(lambda: node, Stopping())
+    assert Stopping.waits == [1, 2, 1, 2, 1, 2]
 
 
 def test_what_a_node_does_every_second_does_not_wake_up_its_executor(context, spin):
