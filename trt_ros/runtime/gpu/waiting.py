@@ -19,8 +19,10 @@ log = logging.getLogger('trt_ros.runtime')
 MAX_RUNS, MAX_SLEEPS = 32, 64
 #: A graph is waited for by spinning until it has run this often.
 MIN_RUNS = 4
-#: Time before the estimated end at which a sleep ends, beside the measured delay of wakeups.
+#: Time before the estimated end at which a sleep ends, beside the usual delay of wakeups.
 MARGIN_SECONDS = 100e-6
+#: Share of the wakeups with at most the usual delay.
+USUAL = 0.9
 #: Shorter sleeps are not worth their system call.
 MIN_SLEEP_SECONDS = 50e-6
 #: Delay of wakeups before any was measured.
@@ -128,9 +130,11 @@ class GpuWait:
         began = self._clock()
         if run.estimated_end - MARGIN_SECONDS - began < MIN_SLEEP_SECONDS:
             return True
-        margin = MARGIN_SECONDS + sorted(self._delays)[-2]  # One long delay has no effect.
+        delays = sorted(self._delays)  # One long delay has no effect.
+        margin = max(MARGIN_SECONDS + delays[int(USUAL * len(delays))], delays[-2])
         seconds = run.estimated_end - margin - began
         if seconds < MIN_SLEEP_SECONDS:
+            self._delays.append(FIRST_DELAY_SECONDS)  # Long ones are forgotten, and tried again.
             return True
         self._sleep(seconds)
         delay = self._clock() - began - seconds

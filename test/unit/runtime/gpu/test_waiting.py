@@ -11,6 +11,7 @@ from trt_ros.runtime.gpu.waiting import (
     FIRST_DELAY_SECONDS,
     MARGIN_SECONDS,
     MAX_RUNS,
+    MAX_SLEEPS,
     MIN_RUNS,
     MIN_SLEEP_SECONDS,
     GpuWait,
@@ -106,7 +107,7 @@ def test_a_single_odd_run_changes_nothing_and_a_slower_graph_is_slept_through_ag
     machine.run(times, 1e-3)
     assert machine.slept == pytest.approx(slept)
     machine.run(times, *[2e-3] * MAX_RUNS)
-    assert machine.slept == pytest.approx(2e-3 - FIRST_MARGIN)
+    assert machine.slept == pytest.approx(2e-3 - MARGIN_SECONDS)
 
 
 def test_the_estimate_is_the_second_shortest_of_the_last_times():
@@ -120,12 +121,26 @@ def test_the_estimate_is_the_second_shortest_of_the_last_times():
 
 def test_slow_wakeups_shorten_sleep_and_do_not_look_like_long_runs():
     machine, times = Machine(delay=0.3e-3), RunTimes()
-    machine.run(times, *[1e-3] * (MIN_RUNS + 2))
+    machine.run(times, *[1e-3] * (MIN_RUNS + 1))
     assert machine.late > 0
     for _ in range(100):
         machine.run(times, 1e-3)
         assert machine.late == 0
         assert machine.slept == pytest.approx(1e-3 - MARGIN_SECONDS - machine.delay)
+
+
+def test_late_wakeups_prevent_sleep_for_a_while_and_few_are_worth_no_margin():
+    machine, times = Machine(), RunTimes()
+    machine.run(times, *[1e-3] * 20)
+    for machine.delay in (2e-3, 2e-3, 0.0):
+        machine.run(times, 1e-3)
+    assert (machine.slept, machine.late) == (0.0, 0.0)
+    machine.run(times, *[1e-3] * MAX_SLEEPS)
+    assert machine.slept == pytest.approx(1e-3 - FIRST_MARGIN)
+    for machine.delay in (0.2e-3, 0.2e-3, 0.0):
+        machine.run(times, 1e-3)
+    machine.run(times, 1e-3)
+    assert machine.slept == pytest.approx(1e-3 - FIRST_MARGIN)
 
 
 @pytest.mark.parametrize('typical_delay', [5e-6, 60e-6, 150e-6])
