@@ -73,9 +73,10 @@ def test_the_fourth_channel_is_the_second_image(layout):
 
 def test_the_fourth_channel_of_one_image_is_its_alpha():
     pixels = noise(48, 64, 4)
-    preprocess = Preprocess((48, 64), 'stretch', scale=1.0, channels=4)
+    preprocess = Preprocess((50, 64), 'letterbox', scale=1.0, channels=4)
     got, _ = preprocess(Frame.from_pixels(pixels, 'rgba8'))
-    assert np.array_equal(got[0], pixels.transpose(2, 0, 1))
+    assert np.array_equal(got[0, :, 1:49], pixels.transpose(2, 0, 1))
+    assert got[0, :, 0, 0].tolist() == [114, 114, 114, 0]
 
 
 @pytest.mark.parametrize('encoding', ['rgb8', 'bgr8', 'mono8', 'nv12'])
