@@ -146,7 +146,8 @@ def test_every_result_is_written_as_json(found):
 
 
 def test_json_of_a_tracked_box_has_its_id():
-    assert BOXES.as_json()['detections'][0] == {
+    found = replace(BOXES, scores=np.float32([0.90004, 0.5, 0.25]))
+    assert found.as_json()['detections'][0] == {
         'label': 'dog',
         'class_index': 1,
         'score': 0.9,
