@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -10,6 +11,7 @@ import yaml
 from trt_ros.errors import ModelError
 
 MAX_NODES = 100_000  # After the expansion of aliases.
+MISSPELLED = 0.85  # Likeness of a key to an absent one from which it is that.
 #: Keys and indices from the root.
 Place = tuple[str | int, ...]
 
@@ -76,6 +78,15 @@ class Node:
     def __getitem__(self, key: str | int) -> Node:
         return Node(self.document, (*self.place, key))
 
+    def check_keys(self, *known: str) -> None:
+        """Refuse a key that is almost one of `known` that is absent; others are free."""
+        given = self.get(dict, {})
+        absent = [key for key in known if key not in given]
+        for key in given:
+            near = get_close_matches(key.lower(), absent, 1, MISSPELLED)
+            if near and key not in known:
+                self[key].refuse(f'Unknown key {key!r}. Did you mean {near[0]!r}?')
+
     def items(self) -> list[Node]:
         """Return the values of a list; none where it is absent."""
         return [self[index] for index in range(len(self.get(list, [])))]
@@ -97,7 +108,13 @@ class Node:
         if value is None and default is not None:
             return default
         if not isinstance(value, kind):
-            names = {dict: 'a mapping', list: 'a list', str: 'text', int: 'an integer'}
+            names = {
+                dict: 'a mapping',
+                list: 'a list',
+                str: 'text',
+                int: 'an integer',
+                bool: 'true or false',
+            }
             self.refuse(f'{names[kind]} is expected, not {value!r:.80}.')
         return value
 

@@ -21,6 +21,15 @@ DTYPES = (*FLOATS, *INTEGERS, 'bool')
 #: Backends of networks in files that are not ONNX.
 OTHER_FILES = ('jit', 'pt2')
 _TEMPORAL = '__temporal_axis__'
+#: Keys that are read, and others of LEAPP that are almost like one of them.
+_PIPELINE_KEYS = (
+    *('inputs', 'outputs', 'data_flow', 'feedback_flow', 'feedback_connections'),
+    *('initial_values', 'loops', 'configs', 'regions', 'turns'),
+)
+_PORT_KEYS = (
+    *('name', 'type', 'dtype', 'shape', 'kind', 'element_names'),
+    *('history_length', 'history', 'include_current_in_history', 'initial_noise'),
+)
 
 
 def read_bundle(path: str | Path) -> Bundle:
@@ -51,6 +60,9 @@ class _Reader:
     def __init__(self, root: Node) -> None:
         self.root, self.path = root, root.document.path
         self.models, self.pipeline = root['models'], root['pipeline']
+        root.check_keys('models', 'pipeline')
+        self.pipeline.check_keys(*_PIPELINE_KEYS)
+        self.pipeline['configs'].check_keys('frequency')
         if not self.models.get(dict):
             self.models.refuse('The bundle has no networks.')
         self.networks = {name: self._network(name) for name in self.models.get(dict)}
@@ -61,6 +73,8 @@ class _Reader:
         node = self.models[name]
         if '/' in name or not name:
             node.refuse(f'The name {name!r} has a slash, or is empty.')
+        node.check_keys('inputs', 'outputs', 'parameters', 'options')
+        node['parameters'].check_keys('model_path', 'sha256sum', 'backend')
         backend = node['parameters']['backend']
         if backend.get(str, 'onnx') in OTHER_FILES:
             backend.refuse(
@@ -102,6 +116,7 @@ class _Reader:
         return found
 
     def _port(self, node: Node, mode: Any) -> Port:
+        node.check_keys(*_PORT_KEYS)
         name = node['name'].get(str)
         dtype = node['dtype'].get(str, 'float32').removeprefix('torch.')
         if dtype not in DTYPES:
@@ -115,7 +130,7 @@ class _Reader:
             kind,
             self._element_names(node['element_names'], shape),
             f'history={count}' if count > 1 else '',
-            mode == 'input' and bool(node['initial_noise'].value),
+            mode == 'input' and node['initial_noise'].get(bool, False),
         )
 
     def _history(self, node: Node) -> int:
@@ -287,6 +302,7 @@ class _Reader:
             )
 
     def _loop(self, node: Node) -> Group:
+        node.check_keys('models', 'steps', 'carry', 'values')
         networks = tuple(node['models'].get(list))
         for name in networks:
             if name not in self.networks:

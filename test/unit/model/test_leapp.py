@@ -136,6 +136,15 @@ def bomb() -> str:
         ('pipeline:', 'pipeline:\n  loops: [{models: [C], steps: 2}]', "'C' is no model"),
         ('pipeline:', 'pipeline:\n  loops: [{models: [B, A], steps: 2}]', 'follow each other'),
         ('pipeline:', 'pipeline:\n  loops: [{models: [B], steps: 0}]', '0 is not from 1'),
+        ('pipeline:', 'pipline:', "Unknown key 'pipline'. Did you mean 'pipeline'"),
+        ('outputs:\n    B:', 'output:\n    B:', "'output'. Did you mean 'outputs'"),
+        ('pipeline:', 'pipeline:\n  initial_value: a.npz', "Did you mean 'initial_values'"),
+        ('pipeline:', 'pipeline:\n  configs: {freqency: 5}', "Did you mean 'frequency'"),
+        ('pipeline:', 'pipeline:\n  loops: [{models: [B], step: 2}]', "Did you mean 'steps'"),
+        ('backend: onnx', 'backend: onnx\n      Sha265sum: "00"', "Did you mean 'sha256sum'"),
+        ('parameters:', 'option: {}\n    parameters:', "Did you mean 'options'"),
+        ('name: ai1', 'name: ai1\n      element_name: [[a]]', "Did you mean 'element_names'"),
+        ('name: ai1', "name: ai1\n      initial_noise: 'no'", "true or false is .* not 'no'"),
         ('models:\n', 'bomb:\n' + bomb() + '\nmodels:\n', 'More than 100000 values'),
         ('models:\n', 'models: [A]\nothers:\n', r"a mapping is expected, not \['A'\]"),
         ('models:\n', 'others:\n', 'a mapping is expected, not None'),
@@ -151,6 +160,15 @@ def test_what_contradicts_itself_is_refused_with_its_line(tmp_path, before, afte
     first = path.read_text()[:start].count('\n') + 1
     if 'source' not in cause and 'fit' not in cause:
         assert first <= line <= first + 3 + 20 * ('bomb' in after)
+
+
+def test_keys_that_are_no_misspelling_are_free(tmp_path):
+    path = replaced(
+        two_sums(tmp_path),
+        ('name: ai1\n      dtype: float32', 'name: ai1\n      type: tensor\n      is_state: true'),
+        ('pipeline:', 'pipeline:\n  configs: {frequency: 5, frequencies: [5]}\n  robot: go1'),
+    )
+    assert read_bundle(path).frequency == 5
 
 
 def test_a_link_out_of_the_folder_is_refused(tmp_path):
