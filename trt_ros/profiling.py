@@ -29,7 +29,6 @@ _NO_RANGE = _NoRange()
 _lock = threading.Lock()
 _users = 0
 _annotate: Any = None  # Of the package nvtx, while somebody records.
-_methods: list['_Marked'] = []
 
 
 def mark(name: str) -> AbstractContextManager[Any]:
@@ -38,31 +37,18 @@ def mark(name: str) -> AbstractContextManager[Any]:
     return _NO_RANGE if annotate is None else annotate(name, domain=DOMAIN)
 
 
-class _Marked:
-    def __init__(self, function: Callable[..., Any], name: str) -> None:
-        self._function, self._name = function, name
-
-    def __set_name__(self, owner: type, attribute: str) -> None:
-        self._owner, self._attribute = owner, attribute
-        _methods.append(self)
-        self.update()
-
-    def update(self) -> None:
-        function, name = self._function, self._name
-
-        @wraps(function)
-        def ranged(*args: Any, **kwargs: Any) -> Any:
-            with mark(name):
-                return function(*args, **kwargs)
-
-        setattr(self._owner, self._attribute, function if _annotate is None else ranged)
-
-
 def marked(name: str) -> Callable[[MethodT], MethodT]:
-    """Decorate a method, whose calls are ranges as by `mark`; without a cost if nobody records."""
+    """Decorate a method, whose calls are ranges as by `mark`."""
 
     def decorate(method: MethodT) -> MethodT:
-        return cast(MethodT, _Marked(method, name))
+        @wraps(method)
+        def ranged(*args: Any, **kwargs: Any) -> Any:
+            if _annotate is None:
+                return method(*args, **kwargs)
+            with mark(name):
+                return method(*args, **kwargs)
+
+        return cast(MethodT, ranged)
 
     return decorate
 
@@ -76,26 +62,19 @@ def recording() -> Iterator[str]:
 
     :raises ParameterError: when the package nvtx is missing.
     """
-    global _users
+    global _annotate, _users
     with requires('the Python package nvtx', 'Profiling', 'pip install nvtx'):
         import nvtx
     with _lock:
         _users += 1
-        _set_annotate(nvtx.annotate)
+        _annotate = nvtx.annotate
     try:
         yield _log_line(nvtx.get_domain(DOMAIN))
     finally:
         with _lock:
             _users -= 1
             if not _users:
-                _set_annotate(None)
-
-
-def _set_annotate(annotate: Any) -> None:
-    global _annotate
-    _annotate = annotate
-    for method in _methods:
-        method.update()
+                _annotate = None
 
 
 def _log_line(domain: Any) -> str:

@@ -105,11 +105,6 @@ class CascadePipeline(Pipeline[Any]):
         found = self.detector.start(frames, thresholds, tensors)
         return found.map(partial(self._with_regions, frames))
 
-    def run(
-        self, frames: Sequence[Frame], thresholds: Thresholds, tensors: Arrays = NO_TENSORS
-    ) -> list[Any]:
-        return self._with_regions(frames, self.detector.run(frames, thresholds, tensors))
-
     def _with_regions(self, frames: Sequence[Frame], results: list[Any]) -> list[Any]:
         """Run the objects that the graph of the detector did not."""
         for frame, result in zip(frames, results):

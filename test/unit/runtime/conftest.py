@@ -86,11 +86,8 @@ class FakeCuda:
     cudaHostRegisterMapped = cudaHostRegisterPortable = 0
     cudaEventBlockingSync, cudaEventDisableTiming = 1, 2
     cudaStreamNonBlocking = 1
-    # Names of calls of the process or of one event, not of a thread's GPU, begin so.
-    ANYWHERE = (
-        *('cuInit', 'cuDev', 'cuCtx', 'cuGreenCtxCreate'),
-        *('cudaEventSynchronize', 'cuEventQuery'),
-    )
+    # Names of calls of the process, not of a thread's GPU, begin so.
+    ANYWHERE = ('cuInit', 'cuDev', 'cuCtx', 'cuGreenCtxCreate')
     CUdevResourceType = SimpleNamespace(CU_DEV_RESOURCE_TYPE_SM=1)
     CUgreenCtxCreate_flags = SimpleNamespace(CU_GREEN_CTX_DEFAULT_STREAM=1)
     CUstream_flags = SimpleNamespace(CU_STREAM_NON_BLOCKING=1)

@@ -96,7 +96,6 @@ class CapturedGraph:
     """
     A CUDA graph captured for one combination of image geometries. Owns the graph.
 
-    :param is_large: whether the copies of the pieces take longer than threads to wake up.
     :param direct: index and GPU address of the sources that Source.send brings there.
     """
 
@@ -105,7 +104,6 @@ class CapturedGraph:
     addresses: RunAddresses
     readers: tuple[Reader, ...]
     pieces: tuple[Piece, ...]
-    is_large: bool
     direct: tuple[tuple[int, int], ...]
     times: RunTimes = field(default_factory=RunTimes)
 

@@ -22,7 +22,7 @@ from trt_ros.runtime.gpu.captured_graph import (
     Stage,
     StageSequence,
 )
-from trt_ros.runtime.gpu.launched import Key, LastRun, Launched, memory_of
+from trt_ros.runtime.gpu.launched import Launched
 from trt_ros.runtime.gpu.preprocess import Geometry
 from trt_ros.runtime.gpu.shared_resources import SharedResources
 from trt_ros.runtime.gpu.slots import LruCache
@@ -42,8 +42,7 @@ from trt_ros.tensors import Arrays
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
 
-#: Images are copied in pieces of this size, by threads, where a run has more than two; else in
-#: halves by one thread. The transfer of one overlaps the next copy.
+#: Larger images are copied in pieces of this size: the transfer of one overlaps the next copy.
 CHUNK_NBYTES = 1 << 20
 MAX_GRAPHS = 16  # Per slot and batch size: image geometries that may alternate.
 
@@ -78,7 +77,7 @@ class FrameSlot:
             self._owned = undo.pop_all()
         self.in_flight, self.host_copy_seconds = False, 0.0
         self._run: Run | None = None
-        self._last: LastRun | None = None
+        self._last: Launched | None = None
 
     def buffers_for(
         self, images: int, tensors: Arrays = NO_TENSORS, after: Event | None = None
@@ -154,84 +153,76 @@ class FrameSlot:
         tensors: Arrays,
     ) -> Launched:
         """Copy images and tensors to the GPU, except for the transfers that the graph does."""
-        jpegs, gpu, last = self.shared.jpegs, self.shared.gpu, self._last
-        sources: list[Source] = []
-        images: Key = ()
-        if frames:
-            sources = [image_source(frame, jpegs, gpu) for frame in frames]
-            images = self._key(sources, zero_copy_addresses(sources, device_address))
-        if last is not None and last.images == images and last.takes(thresholds, tensors):
-            pieces = last.pieces
-        else:
-            last = self._other_run(
-                frames, thresholds, device_address, after, tensors, images, sources
-            )
-            pieces = last.launched.captured.pieces
-        captured, stream = last.launched.captured, self.stream.handle
-        if pieces:
-            threads = self.shared.copy_threads if captured.is_large else None
-            copy_pieces(sources, pieces, captured.memory.pinned, stream, threads)
-        for index, target in captured.direct:
-            sources[index].send(target, stream)
-        return last.launched
-
-    def _key(self, sources: Sequence[Source], zero_copy: tuple[int, ...]) -> Key:
-        # Graphs contain the addresses of images that kernels read in place, not of copied ones.
-        where = zero_copy if self.shared.in_place else tuple(map(bool, zero_copy))
-        return (*[source.key for source in sources], where)
-
-    def _other_run(
-        self,
-        frames: Sequence[Frame],
-        thresholds: Thresholds,
-        device_address: DeviceAddress | None,
-        after: Event | None,
-        tensors: Arrays,
-        images: Key,
-        sources: list[Source],
-    ) -> LastRun:
-        """Return what a run needs that `takes` refused, and add its tensors to the sources."""
-        begin, last = time.perf_counter(), self._last
+        last = self._last
+        if last is not None and not frames and last.takes(thresholds, tensors):
+            return last
+        begin = time.perf_counter()
+        jpegs, gpu = self.shared.jpegs, self.shared.gpu
+        sources = [image_source(frame, jpegs, gpu) for frame in frames]
         buffers: BatchBuffers | None = None
+        taken: Arrays = {}
         if tensors:
             buffers, tensors = self._padded(len(frames), tensors, after)
             specs, paddings = self.shared.tensor_specs, self.shared.inputs.paddings
-            tensors = {name: tensor for name, tensor in tensors.items() if name in specs}
+            taken = {name: tensor for name, tensor in tensors.items() if name in specs}
             sources += [
-                tensor_source(specs[name], tensor, paddings.get(name), self.shared.gpu)
-                for name, tensor in tensors.items()
+                tensor_source(specs[name], tensor, paddings.get(name), gpu)
+                for name, tensor in taken.items()
             ]
         zero_copy = zero_copy_addresses(sources, device_address)
-        key = self._key(sources, zero_copy)
-        if (
-            last is not None
-            and last.thresholds is thresholds
-            and last.key == key
-            and buffers in (None, last.launched.buffers)
-        ):
-            return last
-        self._last = None  # Also where an image is refused: its graph may replace the last.
-        buffers = buffers or self.buffers_for(len(frames), after=after)
-        header = header_nbytes(thresholds, self.shared.class_count)
-        captured = self.captured(buffers).find((header, *key))
-        if captured is None:
-            with mark('capture'):
-                captured = self._open_graph(
-                    buffers, (header, *key), header, frames, sources, zero_copy, after
-                )
-            self.buffers.report_new_shape(time.perf_counter() - begin)
-        letterboxes = [*map(self.shared.letterbox, self.shared.decoded(frames))] or [NO_LETTERBOX]
-        is_dynamic = bool(self.shared.inputs.dynamic)
-        write_request(captured.memory.pinned.view, thresholds)
-        self._last = LastRun(
-            thresholds,
-            images,
-            key,
-            Launched(buffers, captured, letterboxes, len(letterboxes) * all(zero_copy)),
-            [piece for piece in captured.pieces if piece.index < len(frames)],
-            None if is_dynamic else memory_of(captured, sources, tensors),
+        # Graphs contain the addresses of images that kernels read in place, not of copied ones.
+        key = (
+            *[source.key for source in sources],
+            zero_copy if self.shared.in_place else tuple(map(bool, zero_copy)),
         )
-        return self._last
+        if (
+            last is None
+            or last.thresholds is not thresholds
+            or last.key != key
+            or buffers not in (None, last.buffers)
+        ):
+            self._last = None  # Also where an image is refused: its graph may replace the last.
+            buffers = buffers or self.buffers_for(len(frames), after=after)
+            header = header_nbytes(thresholds, self.shared.class_count)
+            captured = self.captured(buffers).find((header, *key))
+            if captured is None:
+                with mark('capture'):
+                    captured = self._open_graph(
+                        buffers, (header, *key), header, frames, sources, zero_copy, after
+                    )
+                self.buffers.report_new_shape(time.perf_counter() - begin)
+            write_request(captured.memory.pinned.view, thresholds)
+            decoded = self.shared.decoded(frames)
+            last = self._last = Launched(
+                buffers,
+                captured,
+                thresholds,
+                key,
+                [*map(self.shared.letterbox, decoded)] or [NO_LETTERBOX],
+                all(zero_copy),
+                self._memory_of(captured, sources, taken),
+                len(tensors),
+            )
+        captured, stream = last.captured, self.stream.handle
+        if captured.pieces:
+            pinned, threads = captured.memory.pinned, self.shared.copy_threads
+            copy_pieces(sources, captured.pieces, pinned, stream, threads)
+        for index, target in captured.direct:
+            sources[index].send(target, stream)
+        return last
+
+    def _memory_of(
+        self, captured: CapturedGraph, sources: Sequence[Source], tensors: Arrays
+    ) -> Arrays:
+        """Return the pinned memory of small tensors that come as they are; {} if one does not."""
+        is_small = all(each.is_small_tensor and each.data is not None for each in sources)
+        if self.shared.inputs.dynamic or not is_small or len(captured.pieces) != len(tensors):
+            return {}
+        view = captured.memory.pinned.view
+        return {
+            name: view[piece.pinned :][: tensor.nbytes].view(tensor.dtype).reshape(tensor.shape)
+            for (name, tensor), piece in zip(tensors.items(), captured.pieces)
+        }
 
     def _padded(
         self, images: int, tensors: Arrays, after: Event | None
@@ -282,10 +273,7 @@ class FrameSlot:
             for source, offset, address in zip(sources, offsets, zero_copy)
         )
         header = 0 if image is None else image.ptr
-        copied = sum(part.nbytes for part in parts if not part.is_zero_copy)
-        is_large = copied > 2 * self._chunk_nbytes
-        chunk_nbytes = self._chunk_nbytes if is_large else self._chunk_nbytes // 2
-        transfers = plan_transfers(parts, header, header_nbytes, chunk_nbytes)
+        transfers = plan_transfers(parts, header, header_nbytes, self._chunk_nbytes)
         # Where each source is when the graph reads it; the GPU can read pinned memory.
         there = [
             part.target or address or pinned.device_ptr + part.pinned
@@ -322,7 +310,6 @@ class FrameSlot:
                 addresses,
                 buffers.readers(geometries, memory.results.view, results),
                 transfers.pieces,
-                is_large,
                 tuple(
                     (index, part.target)
                     for index, part in enumerate(parts)

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from functools import partial
 import logging
 import threading
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from trt_ros.cuda.memory import measured
 from trt_ros.cuda.monitor import Monitor
@@ -38,18 +38,12 @@ log = logging.getLogger('trt_ros.runtime')
 Read = TypeVar('Read')
 
 
-class _Collect(Protocol):
-    """Waits for a run, returns what a function reads of it, and releases its slot."""
-
-    def __call__(self, read: Callable[[], Read]) -> Read: ...
-
-
 class Pending(Future[list[Any]]):
     """A run in flight; call exactly one of `result` and `wait`."""
 
     def __init__(
         self,
-        collect: _Collect,
+        collect: Callable[[Callable[[], Any]], Any],
         read: Callable[[], list[Any]],
         host_copy_seconds: float,
         is_done: Callable[[], bool],
@@ -223,19 +217,22 @@ class GpuPipeline(Pipeline[Any]):
                     tensors,
                 )
                 self._last[slot.buffers] = slot  # Not where an image or tensor was refused.
-                self.frames += len(launched.letterboxes)
-                self.zero_copy_frames += launched.zero_copy_frames
+                count = len(launched.letterboxes)
+                self.frames += count
+                self.zero_copy_frames += launched.zero_copy * count
         except BaseException as error:
             self._release_failed(slot, error)
             raise
         return slot, launched
 
     def _is_done(self, slot: FrameSlot) -> bool:
-        return slot.done.is_done()
+        with self.gpu.context:
+            return slot.done.is_done()
 
     def _collect(self, slot: FrameSlot, read: Callable[[], Read]) -> Read:
         try:
-            slot.wait()
+            with self.gpu.context:
+                slot.wait()
         except BaseException as error:
             self._release_failed(slot, error)
             raise

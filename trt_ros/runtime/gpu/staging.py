@@ -324,7 +324,7 @@ def copy_pieces(
     pieces: Sequence[Piece],
     pinned: PinnedBuffer,
     stream: int,
-    threads: CopyThreadPool | None,
+    threads: CopyThreadPool,
 ) -> None:
     """Copy pieces of sources into pinned memory, and send each to the GPU as soon as it is."""
     view, host = pinned.view, pinned.ptr
@@ -337,8 +337,8 @@ def copy_pieces(
         if nbytes:
             copy_async(address, host + offset, nbytes, stream)
 
-    if threads is not None:
-        threads.run(copy, pieces)
-    else:
+    if len(pieces) == 1 or all(piece.stop - piece.start <= SMALL_NBYTES for piece in pieces):
         for piece in pieces:
             copy(piece)
+    else:
+        threads.run(copy, pieces)

@@ -61,7 +61,6 @@ class Run:
 
     :param before: the run that the GPU finishes first; None if it has ended.
     :ivar estimated_end: earliest probable end; 0.0 if unknown.
-    :ivar is_short: whether it is not worth a sleep.
     :ivar ended_at: time of the end; None before, and where it was observed too late.
     """
 
@@ -72,7 +71,6 @@ class Run:
         self.estimate = times.estimate
         begin: float = launched_at if before is None else max(launched_at, before.estimated_end)
         self.estimated_end: float = begin + self.estimate if self.estimate else 0.0
-        self.is_short = self.estimated_end - launched_at < MARGIN_SECONDS + MIN_SLEEP_SECONDS
 
     def end(self, now: float | None) -> None:
         """Record the end of the run, and its time where that is known."""
@@ -120,7 +118,7 @@ class GpuWait:
 
     def end(self, run: Run | None, event: Event) -> None:
         """Wait for the end of a run, which `event` follows; releases the GIL meanwhile."""
-        is_exact = run is None or run.is_short or self._sleep_through(run, event)
+        is_exact = run is None or self._sleep_through(run, event)
         event.wait()
         if run is not None:
             run.end(self._clock() if is_exact else None)

@@ -270,6 +270,18 @@ def test_a_slot_does_not_repeat_a_run_whose_shape_was_dropped(counter, open_inpu
     assert cuda.calls['cudaStreamBeginCapture'] == captured + 2
 
 
+@pytest.mark.parametrize('inputs', [{'step': STEP}, {'step': STEP, 'h': STEP, 'more': STEP}])
+def test_a_run_of_other_tensors_than_the_last_is_no_repetition(counter, open_inputs, inputs):
+    pipeline = open_inputs(counter(), ('*=tensor:tensors',), frames_in_flight=1)
+    pipeline.infer({'step': STEP, 'h': STEP}, ASKED)
+    with pytest.raises(TensorMismatchError, match=r"'h' is missing|named more"):
+        pipeline.infer(inputs, ASKED)
+    last = pipeline.slots.all[0]._last
+    assert last.takes(ASKED, {'step': STEP, 'h': STEP})
+    assert not last.takes(ASKED, inputs)
+    assert not last.takes(ASKED, {'step': STEP, 'other': STEP})
+
+
 def test_outputs_of_bfloat16_are_float32(counter, open_inputs):
     engine = counter()
     engine.outputs = (tensor('hn', (1, 2), 'bfloat16', mode='output'),)
@@ -408,27 +420,6 @@ def test_a_large_tensor_does_not_disturb_the_run_before(counter, open_inputs, cu
     sends = [piece.send for piece in launched.captured.pieces if piece.send[2]]
     image = slot.memory.image
     assert sends and all(image.ptr <= each[0] < image.ptr + image.nbytes for each in sends)
-
-
-@pytest.mark.parametrize(
-    ('chunk_nbytes', 'count', 'shares'),
-    [(1 << 17, 4, True), (1 << 18, 4, False), (1 << 19, 2, False)],
-)
-def test_much_is_copied_by_threads_and_little_in_halves(
-    counter, open_inputs, set_constants, chunk_nbytes, count, shares
-):
-    set_constants(CHUNK_NBYTES=chunk_nbytes)
-    shape = (1, 40_000)
-    pipeline = open_inputs(counter(shape), ('*=tensor:tensors',), frames_in_flight=1)
-    by_threads = []
-    run = pipeline.shared.copy_threads.run
-    pipeline.shared.copy_threads.run = lambda do, pieces: (by_threads.append(1), run(do, pieces))
-    values = np.arange(40_000, dtype=np.float32).reshape(shape)
-    for _ in range(2):
-        found = pipeline.infer({'step': values, 'h': values}, ASKED)['hn']
-        assert found.tolist() == (2 * values).tolist()
-    assert len(pipeline.slots.all[0]._last.launched.captured.pieces) == count
-    assert by_threads == [1, 1] * shares
 
 
 @pytest.mark.parametrize('unified_memory', ['off', 'on'])
