@@ -40,6 +40,7 @@ if SIZE in os.environ:  # A measured process.
     from trt_ros.ros.messages import ImageSender
     from trt_ros.ros.process import run_node
     from trt_ros.ros.sources import PictureSource
+    from trt_ros.runtime.future import Finished
     from trt_ros.runtime.pipeline import Pipeline
     from trt_ros.runtime.runner import Runner
     from trt_ros.tensors import TensorSpec
@@ -100,11 +101,11 @@ if SIZE in os.environ:  # A measured process.
             )
             super().__init__(open_pipeline=open_tiny, **kwargs)
 
-        def infer(self, frames: list[Frame]) -> list[Detections]:
+        def start(self, frames: list[Frame]) -> Finished[list[Detections]]:
             received_ns = time.monotonic_ns()
             for frame in frames:
                 self._times[sent_ns(frame)] = received_ns, time.monotonic_ns()
-            return [self._found] * len(frames)
+            return Finished([self._found] * len(frames))
 
         def destroy_node(self) -> None:
             super().destroy_node()
