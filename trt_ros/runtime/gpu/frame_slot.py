@@ -154,7 +154,7 @@ class FrameSlot:
     ) -> Launched:
         """Copy images and tensors to the GPU, except for the transfers that the graph does."""
         last = self._last
-        if last is not None and not frames and last.takes(thresholds, tensors):
+        if last is not None and last.takes(tensors):
             return last
         begin = time.perf_counter()
         jpegs, gpu = self.shared.jpegs, self.shared.gpu

@@ -277,9 +277,9 @@ def test_a_run_of_other_tensors_than_the_last_is_no_repetition(counter, open_inp
     with pytest.raises(TensorMismatchError, match=r"'h' is missing|named more"):
         pipeline.infer(inputs, ASKED)
     last = pipeline.slots.all[0]._last
-    assert last.takes(ASKED, {'step': STEP, 'h': STEP})
-    assert not last.takes(ASKED, inputs)
-    assert not last.takes(ASKED, {'step': STEP, 'other': STEP})
+    assert last.takes({'step': STEP, 'h': STEP})
+    assert not last.takes(inputs)
+    assert not last.takes({'step': STEP, 'other': STEP})
 
 
 def test_outputs_of_bfloat16_are_float32(counter, open_inputs):
