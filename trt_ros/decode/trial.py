@@ -231,16 +231,14 @@ def _of_vector(task: str, vectors: np.ndarray, reading: Reading) -> Opinion:
     text = f'{count} values, {vectors.min():.2g} to {vectors.max():.2g}'
     if count > 1 and _sums_to_one(vectors, 1):
         return Opinion(task == 'classify', f'{text}, which sum to 1')
-    if count < MIN_VALUES:
+    if vectors.size < MIN_VALUES:
         return Opinion(None, text)
-    if (abs(np.linalg.norm(vectors, axis=1) - 1) < ROUNDING).all():
+    if count >= MIN_VALUES and (abs(np.linalg.norm(vectors, axis=1) - 1) < ROUNDING).all():
         return Opinion(task == 'embed', f'{text}, of a norm of 1')
-    if task == 'classify' and vectors.min() >= 0 and vectors.max() <= 1:
-        kind = (
-            'independent attributes, for `decoder` multi_label'
-            if reading.network.class_count
-            else 'keypoints'
-        )
+    if task == 'classify' and 0 <= vectors.min() < vectors.max() <= 1:
+        kind = 'independent attributes, for `decoder` multi_label'
+        if not reading.network.class_count:
+            kind = f'keypoints, or {kind}'
         return Opinion(False, f'{text}, which do not sum to 1, such as {kind}')
     return Opinion(None, text)
 

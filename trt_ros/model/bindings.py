@@ -67,6 +67,9 @@ def resolve_bindings(
     for binding in bindings:
         output = FEEDS[binding.kind].output_of(binding.sources)
         if output is not None and output not in outputs:
+            name, _, query = output.partition('?')
+            if name in outputs:
+                _settings(f'{binding.input}={binding.kind}:{output}', FEEDS[binding.kind], query)
             raise ParameterError(
                 f'The network has no output {output!r}, whose state the input '
                 f'{binding.input!r} is bound to.',

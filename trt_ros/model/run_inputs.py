@@ -7,7 +7,7 @@ import numpy as np
 from trt_ros.errors import TensorMismatchError
 from trt_ros.model.feeds import Feeds
 from trt_ros.model.feeds.base import Binding
-from trt_ros.model.feeds.image import ImageFeed
+from trt_ros.model.feeds.image import Image, ImageFeed
 from trt_ros.tensors import Arrays, TensorSpec
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox
@@ -16,7 +16,7 @@ from trt_ros.vision.letterbox import Letterbox
 NO_LETTERBOX = Letterbox((1.0, 1.0), (0.0, 0.0), (1, 1), (1, 1))
 #: What a run gets by network input: an image (or several), or an array. Other inputs, such as
 #: states and constants, are absent.
-RunInput = Frame | Sequence[Frame | np.ndarray] | np.ndarray
+RunInput = Image | Sequence[Image]
 RunInputs = Mapping[str, RunInput]
 #: The tensors of a run without any.
 NO_TENSORS: Arrays = {}
@@ -60,7 +60,7 @@ def by_input(feeds: Feeds, bindings: Sequence[Binding], inputs: RunInputs) -> Ru
     return found
 
 
-def inputs_of_image(feeds: Feeds, frame: Frame) -> RunInputs:
+def inputs_of_image(feeds: Feeds, image: Image) -> RunInputs:
     """Return the inputs of a run of one image; raise TensorMismatchError if runs get more."""
     name = only_image(feeds)
     if name is None:
@@ -70,7 +70,7 @@ def inputs_of_image(feeds: Feeds, frame: Frame) -> RunInputs:
             remedy='Give an image or array for each of them: in Python a dict, `trt-ros infer` a '
             '.npz file of numpy.savez().',
         )
-    return {name: frame}
+    return {name: image}
 
 
 def split_inputs(
@@ -93,9 +93,10 @@ def split_inputs(
         value = inputs.get(given)
         taken += given == name
         if value is None:
+            others = [str(other) for other in inputs if inputs[other] is not None]
             raise TensorMismatchError(
                 f'The network input {given!r} is missing.',
-                cause=f'The inputs given are: {", ".join(inputs) or "none"}.',
+                cause=f'The inputs given are: {", ".join(others) or "none"}.',
             )
         if isinstance(feed, ImageFeed):
             frames += feed.frames_of(name, value)
@@ -103,7 +104,7 @@ def split_inputs(
             tensors[name] = feed.check(value)
     if len(inputs) > taken:
         unknown = [
-            name
+            str(name)
             for name in inputs
             if name not in feeds
             or feeds[name].origin

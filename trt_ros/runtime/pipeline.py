@@ -244,14 +244,16 @@ class Pipeline(ABC, Generic[ResultT]):
         return self.named(self._start(image, thresholds, self.run)[0])
 
     def infer_all(
-        self, images: Sequence[Image], thresholds: Thresholds = DEFAULT_THRESHOLDS
+        self, images: Sequence[Image | RunInputs], thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> Sequence[ResultT]:
         """
-        Run several images, in as few runs as the network allows.
+        Run several images, in as few runs as the network allows, or several runs of other inputs.
 
         :param images: of any sizes and encodings; may be empty.
         :returns: the task's result per image, in its pixels; raises as `infer`.
         """
+        if not self.is_one_image:
+            return [self.infer(each, thresholds) for each in images]
         thresholds, frames = self._prepare(thresholds), list(map(as_frame, images))
         found: list[ResultT] = []
         for start in range(0, len(frames), self.max_batch):
@@ -337,10 +339,9 @@ class Pipeline(ABC, Generic[ResultT]):
         if thresholds is not self._prepared:
             thresholds = self._prepare(thresholds)
         if not isinstance(image, (dict, Mapping)):  # Mapping is slow to ask.
-            frame = as_frame(image)
             if self.is_one_image:
-                return start([frame], thresholds)
-            image = inputs_of_image(self.feeds, frame)
+                return start([as_frame(image)], thresholds)
+            image = inputs_of_image(self.feeds, image)
         elif not image.keys() <= self.feeds.keys():
             image = by_input(self.feeds, self.bindings, image)
         if self._kept is not None:

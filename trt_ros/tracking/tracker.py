@@ -184,15 +184,21 @@ class Tracker:
                 cause='It tracks objects with a box each.',
                 remedy='Pass what a pipeline of detections, poses or instances returns.',
             )
+        options = options or self._options
         if stamp_ns is None:
+            if self._period_ns * 1e-9 > options.buffer_seconds:
+                raise ParameterError(
+                    f'buffer_seconds is {options.buffer_seconds}, less than the time between two '
+                    f'images, {self._period_ns * 1e-9:g} s by rate_hz.',
+                    cause='Each track would end before the next image.',
+                    remedy='Set buffer_seconds to the time of several images.',
+                )
             stamp_ns = self._stamp_ns + self._period_ns
         if not (isinstance(stamp_ns, Real) and abs(stamp_ns) < 1 << 62):
             raise ParameterError(
                 f'stamp_ns is {stamp_ns!r}.', remedy='Set it to the time in nanoseconds.'
             )
         self._stamp_ns = int(stamp_ns)
-        tracks = self._tracker.update(
-            found.detections, self._stamp_ns, options or self._options, vectors
-        )
+        tracks = self._tracker.update(found.detections, self._stamp_ns, options, vectors)
         self.lost = tracks.lost
         return found.take(tracks.indices).with_ids(tracks.ids)

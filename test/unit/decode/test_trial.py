@@ -241,6 +241,7 @@ DENSE = [
     (lambda: {'out': softmax(uniform(1, 2, high=9))}, 'classifier', ALL_FAMILIES),
     (lambda: {'out': uniform(1, 2)}, 'classifier`: 2 class scores; trial run: 2', ALL_FAMILIES),
     (lambda: {'out': uniform(1, 196)}, 'which do not sum to 1, such as keypoints', ALL_FAMILIES),
+    (lambda: {'out': uniform(1, 4)}, 'such as keypoints, or', ALL_FAMILIES),
     (
         lambda: {'scores': uniform(1, 26)},
         'attributes, for `decoder` multi_label',

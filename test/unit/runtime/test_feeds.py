@@ -3,12 +3,13 @@
 from functools import partial
 import re
 
+import cv2
 import numpy as np
 from onnx import helper
 import pytest
 
 from support.save_network import save_network, save_text
-from trt_ros.errors import ClosedError, ParameterError, TensorMismatchError
+from trt_ros.errors import BadFrameError, ClosedError, ParameterError, TensorMismatchError
 from trt_ros.families.registry import DETECTORS, TENSORS
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.pipeline import Pipeline
@@ -71,10 +72,28 @@ def test_rejects_missing_unknown_and_mistaken_inputs(difference):
             pipeline({'left': image, 'right': tensor[0, 0]})
         with pytest.raises(TensorMismatchError, match='takes 1 images, but got 2'):
             pipeline({'left': [Frame.from_pixels(image)] * 2, 'right': tensor})
-        with pytest.raises(TensorMismatchError, match='takes other inputs than one image'):
-            pipeline(image)
+        with pytest.raises(
+            TensorMismatchError, match=r"'right' is missing.*\n.*given are: left, 1\."
+        ):
+            pipeline({'left': image, 'right': None, 1: tensor})
+        with pytest.raises(BadFrameError, match='The image is of type int'):
+            pipeline({'left': 3, 'right': tensor})
+        for given in (image, tensor, [image, tensor], 'left.png'):
+            with pytest.raises(TensorMismatchError, match='takes other inputs than one image'):
+                pipeline(given)
     with pytest.raises(ClosedError):
         pipeline({'left': image, 'right': tensor})
+
+
+def test_inputs_may_be_paths_and_several_runs_a_list(difference, tmp_path):
+    image, tensor = uniform(7), np.zeros((1, 3, 4, 6), np.float32)
+    cv2.imwrite(str(tmp_path / 'left.png'), image)
+    with open_pipeline(difference, inputs=('left=image:a', 'right=tensor:b')) as pipeline:
+        runs = [{'left': tmp_path / 'left.png', 'right': tensor + i} for i in range(3)]
+        found = [each['flow'] for each in pipeline(runs)]
+        expected = pipeline({'left': image, 'right': tensor})['flow']
+    for i, each in enumerate(found):
+        np.testing.assert_allclose(each, expected - i, rtol=1e-6)
 
 
 @pytest.fixture
@@ -161,7 +180,7 @@ def test_a_state_begins_with_its_initial_value_and_after_a_reset_again(layered, 
         ('k=constant:none.npy', ParameterError, 'none.npy cannot be read'),
         ('k=constant:/dev/zero.npy', ParameterError, 'cannot be read'),
         ('h=state:hn?initial=1,2', TensorMismatchError, r'but h came as \(2\)'),
-        ('h=state:hn?first=1', ParameterError, "no output 'hn\\?first=1'"),
+        ('h=state:hn?first=1', ParameterError, "Unknown setting 'first'.*\n.*Use initial"),
     ],
 )
 def test_values_that_do_not_fit_are_refused(layered, binding, error, problem):

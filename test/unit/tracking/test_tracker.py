@@ -50,11 +50,14 @@ def test_lost_objects_have_predicted_boxes_and_ids():
 
 
 def test_images_without_stamps_follow_at_the_rate():
-    slow, fast = (Tracker(min_hits=1, rate_hz=rate) for rate in (0.5, 30))
-    for tracker in (slow, fast):
+    for rate_hz, second_ns in ((0.5, 4_000_000_000), (30, 66_666_666)):
+        tracker = Tracker(rate_hz=rate_hz, buffer_seconds=3.0)
         tracker(boxes(10))
         tracker(boxes(10))
-    assert (slow.resets, fast.resets) == (1, 0)
+        tracker(boxes(10), second_ns + 2_999_999_999)
+        assert tracker.resets == 0
+        tracker(boxes(10), second_ns + 6_100_000_000)
+        assert tracker.resets == 1
 
 
 def test_what_cannot_be_tracked_is_refused():
@@ -81,6 +84,11 @@ def test_what_cannot_be_tracked_is_refused():
     for stamp_ns in ('1', np.nan, 1 << 70):
         with pytest.raises(ParameterError, match=f"stamp_ns is '?{stamp_ns}'?\\."):
             Tracker()(boxes(10), stamp_ns)
+    for options in ({'rate_hz': 0.5}, {'buffer_seconds': 0.03}):
+        tracker = Tracker(**options)
+        with pytest.raises(ParameterError, match=r'buffer_seconds is .* s by rate_hz'):
+            tracker(boxes(10))
+        assert not len(tracker(boxes(10), 0)) and len(tracker(boxes(10), 20_000_000))
     tracker = Tracker(high_score=np.array([0.5]), min_hits=1)  # One per detection.
     assert len(tracker(boxes(10), 1.5e9)) == 1
     with pytest.raises(ParameterError, match=r"no option 'hits'.*\n.*Did you mean 'min_hits'"):

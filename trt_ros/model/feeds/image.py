@@ -93,24 +93,14 @@ class ImageFeed(Feed):
         return Frame.from_pixels(pixels, 'bgra8' if has_alpha else 'bgr8')
 
     def frames_of(self, name: str, value: Any) -> Sequence[Frame]:
-        """Return the images of a run, pixels as frames, or raise for another number of them."""
-        if isinstance(value, (Frame, np.ndarray)) or is_on_gpu(value):
-            value = (value,)
-        frames = [
-            as_frame(each) if isinstance(each, np.ndarray) or is_on_gpu(each) else each
-            for each in value
-        ]
-        if not all(isinstance(each, Frame) for each in frames):
-            raise TensorMismatchError(
-                f'The network input {name!r} takes an image, but got {type(value).__name__}.',
-                remedy='Wrap pixels with Frame.from_pixels().',
-            )
-        if len(frames) != self.image_count:
+        """Return the images of a run as frames, or raise for another number of them."""
+        images = value if isinstance(value, (list, tuple)) else [value]
+        if len(images) != self.image_count:
             raise TensorMismatchError(
                 f'The network input {name!r} takes {self.image_count} images, but got '
-                f'{len(frames)}.'
+                f'{len(images)}.'
             )
-        return frames
+        return list(map(as_frame, images))
 
     def stage(self, given: Given) -> tuple[np.ndarray, Sequence[Letterbox]]:
         """Return the preprocessed images, or regions or tiles of one; see Feed.stage."""
