@@ -41,8 +41,8 @@ def leaves_dds_alone(wire, counts):
 def test_source_detector_and_overlay_use_dds_only_for_remote_subscribers(
     start, elsewhere, wire, pictures, subscribe
 ):
-    counts = [start(OverlayNode, 'detections:=detector/detections')._counts]
-    start(DetectorNode, model_path=str(MODEL), autostart=True)
+    start(OverlayNode, 'detections:=detector/detections')  # It draws while it has a subscriber.
+    counts = [start(DetectorNode, model_path=str(MODEL), autostart=True)._counts]
     start(ImageSourceNode, **pictures)
     wait_until(lambda: leaves_dds_alone(wire, counts), 'images and detections by reference')
     inbox = Inbox(lambda message: read_image(message).data.size)
