@@ -211,7 +211,6 @@ def test_registered_memory_is_read_where_it_lies(open_graph, on_cpu, is_shared):
             written[offset : offset + frame.nbytes] = frame.data
             lying = Frame(ring[offset : offset + frame.nbytes], 160, 120, 480, 'bgr8')
             assert_same(pipeline.infer(lying, ASKED), on_cpu(frame))
-            pipeline.anticipate([lying])
         assert pipeline.memory()['pinned']['receive buffers'] == ring.nbytes
         pipeline.device.unregister(ring)
         assert 'receive buffers' not in pipeline.memory()['pinned']

@@ -1,16 +1,15 @@
 """A stream: topics whose messages are inferred, each by itself or in sets."""
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from functools import partial
 import time
 from typing import Any, NamedTuple, Protocol
 
 from std_msgs.msg import Header
 
-from trt_ros.errors import BadFrameError, ScoreRangeError, TrtRosError
+from trt_ros.errors import BadFrameError, ScoreRangeError
 from trt_ros.profiling import mark
-from trt_ros.ros.anticipation import Anticipation
 from trt_ros.ros.codecs.codec import Codec, Content, Serialized, Stamp, to_header
 from trt_ros.ros.dds.cdr import ImageView
 from trt_ros.ros.dds.memory import pool_memory_of
@@ -77,8 +76,6 @@ class TopicStream:
         for an image that it passes by reference.
     :param rehearse: called while a run is in progress, with the index of its topic, to do what
         `publish` did with the result before: its code has left the caches of the CPU meanwhile.
-    :param anticipate: called shortly before the next message where they come regularly, with the
-        values of the last one, to do what `start` did, but for the run.
     :param hooks: called for the memory of messages, where that is reused.
     """
 
@@ -99,7 +96,6 @@ class TopicStream:
         in_flight: int = 1,
         starts_at_once: bool = False,
         rehearse: Callable[[int], None] = lambda number: None,
-        anticipate: Callable[[list[Any]], None] = lambda values: None,
         hooks: MemoryHooks = NO_HOOKS,
     ) -> None:
         self._node, self._counts, self._topics = node, counts, tuple(topics)
@@ -108,8 +104,7 @@ class TopicStream:
         self._complete = complete
         # Where it is the thread that publishes all results, while a run is in progress there.
         self._can_rehearse, self._rehearse = starts_at_once and in_flight == 1, rehearse
-        self._published, self._anticipate = 0.0, anticipate
-        self._anticipation: Anticipation | None = None
+        self._published = 0.0
         self._latency = LatencyMeter(node, counts)
         parameters = node.parameters
         self._rate_hz = rate_hz = parameters.rate_hz if in_sets else 0.0
@@ -124,8 +119,6 @@ class TopicStream:
         self._state_epoch = -1
         self._sets: MessageSets[_Message] | None = None
         with ExitStack() as undo:
-            if self._can_rehearse and len(topics) == 1:
-                self._anticipation = undo.enter_context(closing(Anticipation(self._prepare)))
             self._worker = undo.enter_context(
                 closing(
                     FairWorker[_Set, list[tuple[_Input, Header, Any]]](
@@ -289,19 +282,8 @@ class TopicStream:
         self, items: list[tuple[int, _Set]]
     ) -> Callable[[], list[tuple[_Input, Header, Any]]]:
         """Start the runs of sets; return the function that waits for their results."""
-        began = time.monotonic()
         taken = [each for _, found in items if (each := self._read(found)) is not None]
-        collect = self._run(taken) if taken else list
-        if taken and self._anticipation is not None:
-            self._anticipation.came(began, items[0][1])
-        return collect
-
-    def _prepare(self, last: _Set) -> None:
-        """Read the last message once more and bring it to the device, before the next one."""
-        with self._counts.timed('prepare'), suppress(TrtRosError):  # The next run will tell.
-            found = self._read(last)
-            if found is not None:
-                self._anticipate(found.values)
+        return self._run(taken) if taken else list
 
     def _run(self, taken: list[_Input]) -> Callable[[], list[tuple[_Input, Header, Any]]]:
         began = time.perf_counter()

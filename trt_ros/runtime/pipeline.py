@@ -155,9 +155,6 @@ class Pipeline(ABC, Generic[ResultT]):
         """Start a run that is not waited for at once; see `start`."""
         return self.start(frames, thresholds, tensors)
 
-    def anticipate(self, frames: Sequence[Frame]) -> None:
-        """Do what precedes the run of images, where that makes the next one faster."""
-
     def warm_up(self) -> None:
         """Run on gray frames, which allocates memory and shows whether the network runs."""
 

@@ -1,8 +1,6 @@
 """Nodes of one process that pass images by reference."""
 
 import threading
-import time
-import weakref
 
 import cv2
 import numpy as np
@@ -17,7 +15,6 @@ from trt_ros.nodes.image_source import ImageSourceNode
 from trt_ros.nodes.overlay import OverlayNode
 from trt_ros.ros.dds.cdr import read_image
 from trt_ros.ros.dds.cdr_detections import read_detections
-from trt_ros.ros.dds.memory import MemoryLoan
 from trt_ros.runtime.future import Future
 from trt_ros.runtime.pipeline import Pipeline
 
@@ -53,16 +50,11 @@ def test_source_detector_and_overlay_use_dds_only_for_remote_subscribers(
 
 
 class LateDetector(DetectorNode):
-    """
-    A detector whose runs end later, as on a GPU.
-
-    :ivar threads: they start and end the runs.
-    :ivar anticipated: the images of what was to come.
-    """
+    """A detector whose runs end later, as on a GPU; `threads` start and end them."""
 
     def __init__(self, **kwargs):
         super().__init__(open_pipeline=self.open_late, **kwargs)
-        self.threads, self.anticipated = [], []
+        self.threads = []
 
     def open_late(self, *args, **kwargs):
         pipeline = Pipeline.open(*args, families=self.families, **kwargs)
@@ -77,75 +69,22 @@ class LateDetector(DetectorNode):
             return start(*run).result()
 
         pipeline.start, pipeline.is_asynchronous = begin, True
-        pipeline.anticipate = self.anticipated.append
         return pipeline
 
 
-@pytest.fixture
-def late(start, elsewhere, subscribe):
-    """Return a LateDetector and its results, which another process gets."""
+def test_run_of_an_image_by_reference_starts_in_the_publishers_thread(
+    start, camera, elsewhere, subscribe
+):
     given = {'model_path': str(MODEL), 'qos_reliability': 'reliable', 'autostart': True}
     detector, found = start(LateDetector, 'image:=images', **given), Inbox(read_detections)
     wait_until(lambda: detector.state_label == 'active', 'the detector')
     (results,) = detector.cameras[0]._publishers[:1]
     subscribe(elsewhere, found, topic=results.topic_name, kind=Detection2DArray)
     wait_until(results.get_subscription_count, 'a subscriber')
-    return detector, found
-
-
-def test_run_of_an_image_by_reference_starts_in_the_publishers_thread(late, camera):
-    detector, found = late
     camera.send(nbytes=64)
     assert found.wait(1)
     begun, ended = detector.threads
     assert begun is threading.current_thread() is not ended
-
-
-class Anticipated:
-    """Stands in for an Anticipation, without a thread."""
-
-    def __init__(self, prepare):
-        self.prepare, self.times, self.item = prepare, [], None
-
-    def came(self, when, item):
-        self.times.append(when)
-        self.item = item
-
-    def close(self):
-        self.item = None
-
-
-@pytest.fixture
-def anticipations(monkeypatch):
-    """Return the anticipations of the nodes that are activated."""
-    made = []
-    monkeypatch.setattr(
-        'trt_ros.ros.stream.Anticipation',
-        lambda prepare: made.append(Anticipated(prepare)) or made[-1],
-    )
-    return made
-
-
-def test_the_last_image_by_reference_is_what_is_anticipated(anticipations, late, camera):
-    (detector, found), (anticipated,) = late, anticipations
-    began = time.monotonic()
-    camera.send(nbytes=64)
-    assert found.wait(1)
-    assert began <= anticipated.times[0] <= time.monotonic() and len(anticipated.times) == 1
-    anticipated.prepare(anticipated.item)
-    [[frame]] = detector.anticipated
-    assert (frame.wh, frame.data.tolist()) == ((64, 1), [1] * 64)
-    assert detector._counts.snapshot() == (1, 1, {})
-    assert len(detector.threads) == 2
-    memory = frame.data
-    while not isinstance(memory, MemoryLoan):
-        memory = memory.obj if isinstance(memory, memoryview) else memory.base
-    is_kept = weakref.ref(memory)
-    del frame, memory
-    detector.anticipated.clear()
-    camera.writer.begin((0, 0), '', (64, 1), 'mono8')  # It lets go of the last one.
-    detector.stop()
-    assert is_kept() is None
 
 
 def test_two_cameras_of_one_detector_need_no_dds(start, wire, pictures):

@@ -135,13 +135,6 @@ class FrameSlot:
         # The GPU works already.
         self._run = self.shared.waiting.begin(launched.captured.times)
 
-    def rehearse(self, frames: Sequence[Frame], device_address: DeviceAddress) -> None:
-        """Do what the last `start` did, but for the graph, if it copied nothing on the host."""
-        last = self._last
-        if last is not None and last.zero_copy and not self.in_flight:
-            self.stage_inputs(frames, last.thresholds, device_address, None, NO_TENSORS)
-            self.done.record(self.stream.handle)
-
     @marked('wait')
     def wait(self) -> None:
         """Wait for the launched frames without the GIL; raises ClosedError once closed."""

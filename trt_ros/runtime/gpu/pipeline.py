@@ -225,11 +225,6 @@ class GpuPipeline(Pipeline[Any]):
             raise
         return slot, launched
 
-    def anticipate(self, frames: Sequence[Frame]) -> None:
-        """Bring images to the GPU, unless a run is in progress; see Pipeline."""
-        with self._submit, self.gpu.launch_context:
-            self.slots.all[0].rehearse(frames, self.device.device_address)
-
     def _is_done(self, slot: FrameSlot) -> bool:
         with self.gpu.context:
             return slot.done.is_done()

@@ -294,36 +294,6 @@ def test_request_is_written_again_after_an_image_in_other_memory(open_graph, pic
         assert request_of(slot).score_threshold == ASKED.score
 
 
-def test_anticipated_images_are_only_brought_to_the_gpu(open_graph, cuda, picture):
-    pipeline, frame = open_graph(frames_in_flight=1), picture()
-    pipeline.device.register(frame.data)
-    pipeline.infer(frame, ASKED)
-    cuda.calls.clear()
-    frame.data[:] = 7
-    pipeline.anticipate([frame])
-    assert image_bytes(pipeline, cuda) == bytes([7]) * frame.nbytes
-    assert (cuda.calls['cudaMemcpyAsync'], cuda.calls['cudaGraphLaunch']) == (1, 0)
-    assert pipeline.frames == 1
-
-
-def test_nothing_is_anticipated_where_images_are_copied_nor_while_one_is_in_flight(
-    open_graph, cuda, picture
-):
-    pipeline, frame = open_graph(frames_in_flight=1), picture()
-    pipeline.anticipate([frame])  # Before the first run.
-    pipeline.infer(frame, ASKED)
-    pinned = pipeline.slots.all[0].memory.pinned.view.tobytes()
-    frame.data[:] = 6
-    pipeline.anticipate([frame])
-    assert pipeline.slots.all[0].memory.pinned.view.tobytes() == pinned
-    pipeline.device.register(frame.data)
-    run = pipeline.start([frame], ASKED)
-    cuda.calls.clear()
-    pipeline.anticipate([frame])
-    assert not cuda.calls['cudaMemcpyAsync']
-    run.result()
-
-
 def test_a_class_of_a_high_index_makes_room_for_the_table(open_graph, cuda, picture):
     pipeline = open_graph(frames_in_flight=1)
     frame = picture()
