@@ -183,7 +183,7 @@ class GpuPipeline(Pipeline[Any]):
         slot, launched = self._launch(frames, thresholds, tensors)
         return Pending(
             partial(self._collect, slot),
-            partial(self._read, launched, thresholds, tensors),
+            partial(self._read, launched, thresholds, tensors, frames),
             slot.host_copy_seconds,
             partial(self._is_done, slot),
         )
@@ -251,8 +251,18 @@ class GpuPipeline(Pipeline[Any]):
             self.slots.give_back(slot)
 
     @marked('decode')
-    def _read(self, launched: Launched, thresholds: Thresholds, tensors: Arrays) -> list[Any]:
-        """Return the results of a run that has finished: those of the GPU decoder, if it ran."""
+    def _read(
+        self,
+        launched: Launched,
+        thresholds: Thresholds,
+        tensors: Arrays,
+        held: Sequence[Frame] = (),
+    ) -> list[Any]:
+        """
+        Return the results of a run that has finished: those of the GPU decoder, if it ran.
+
+        :param held: frames, whose memory the GPU has read until now.
+        """
         readers = launched.captured.readers
         if readers:
             results = []

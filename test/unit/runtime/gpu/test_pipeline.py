@@ -1,6 +1,8 @@
 """Captured graphs, memory, fallbacks and failures of a pipeline, on the stand-in for CUDA."""
 
 from dataclasses import replace
+import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -60,6 +62,19 @@ def test_every_encoding_and_step_has_its_own_graph(open_graph, picture):
     for each in (wide, frame, picture(64, 64, 'rgb8'), frame):
         pipeline.infer(each, ASKED)
     assert captured(pipeline).made == 3
+
+
+def test_a_run_keeps_its_frames_until_its_result(open_graph, picture):
+    pipeline = open_graph(frames_in_flight=2)
+    frame = picture()
+    memory = weakref.ref(frame)
+    run = pipeline.submit(frame, ASKED)
+    del frame
+    gc.collect()
+    assert memory() is not None  # The GPU may be reading it.
+    run.result()
+    gc.collect()
+    assert memory() is None
 
 
 def test_larger_image_discards_graphs_of_old_buffers(open_graph, picture):
