@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterator, Mapping, Set
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 import re
 import sys
@@ -98,20 +99,20 @@ def import_nodes(source: str) -> list[ast.Import | ast.ImportFrom]:
     return [node for node in found if isinstance(node, (ast.Import, ast.ImportFrom))]
 
 
-def imported(source: str, package: str) -> Iterator[str]:
-    """Name every module that a source text imports, wherever in it; relative ones in full."""
+def imported(source: str, package: str, modules: Set[str] = frozenset()) -> Iterator[str]:
+    """
+    Name every module that a source text imports, wherever in it; relative ones in full.
+
+    `from package import module` is a module of the package where it is one of `modules`.
+    """
     for node in import_nodes(source):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ''
-            if node.level:
-                parents = package.split('.')[: len(package.split('.')) - node.level + 1]
-                base = '.'.join([*parents, *filter(None, [base])])
-            if base == 'trt_ros':
-                yield from (f'trt_ros.{alias.name}' for alias in node.names)
-            else:
-                yield base
+            continue
+        parents = package.split('.')[: len(package.split('.')) - node.level + 1]
+        base = '.'.join([*(parents if node.level else []), *filter(None, [node.module])])
+        for full in (f'{base}.{alias.name}' for alias in node.names):
+            yield full if base == 'trt_ros' or full in modules else base
 
 
 def complaints(path: Path, source: str) -> list[str]:
@@ -180,64 +181,36 @@ def module_name(path: Path) -> str:
     )
 
 
-def dependencies(name: str, source: str, modules: Set[str], is_package: bool = False) -> set[str]:
-    """Return which of `modules` a source text imports, also within functions."""
-    package = name if is_package else name.rpartition('.')[0]
-    found = set()
-    for node in import_nodes(source):
-        if isinstance(node, ast.ImportFrom):
-            parents = package.split('.')[: len(package.split('.')) - node.level + 1]
-            base = '.'.join([*(parents if node.level else []), *filter(None, [node.module])])
-            # `from package import module` depends on the module.
-            for full in (f'{base}.{alias.name}' for alias in node.names):
-                found.add(full if full in modules else base)
-        elif isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
-    return (found & modules) - {name}
+def check_for_cycles(sources: Mapping[str, str], packages: Set[str] = frozenset()) -> None:
+    """
+    Find no import cycle of modules, by dotted name, also within functions.
 
-
-def cycles(imports: Mapping[str, Set[str]]) -> list[str]:
-    """Return one 'a -> b -> a' for each module from which an import cycle is reached first."""
-    found, done = [], set()
-
-    def follow(name: str, path: tuple[str, ...]) -> None:
-        if name in path:
-            found.append(' -> '.join([*path[path.index(name) :], name]))
-        elif name not in done:
-            for other in sorted(imports[name]):
-                follow(other, (*path, name))
-            done.add(name)
-
-    for name in sorted(imports):
-        follow(name, ())
-    return found
+    :raises CycleError: that names the modules of the first one found.
+    """
+    imports = {}
+    for name, source in sources.items():
+        package = name if name in packages else name.rpartition('.')[0]
+        found = set(imported(source, package, sources.keys()))
+        imports[name] = found & sources.keys() - {name}
+    TopologicalSorter(imports).prepare()
 
 
 def test_no_modules_import_each_other():
     files = {module_name(path): path for path in PACKAGE.rglob('*.py')}
-    imports = {
-        name: dependencies(name, path.read_text(), files.keys(), path.name == '__init__.py')
-        for name, path in files.items()
-    }
-    assert cycles(imports) == []
+    packages = {name for name, path in files.items() if path.name == '__init__.py'}
+    check_for_cycles({name: path.read_text() for name, path in files.items()}, packages)
 
 
 def test_a_cycle_through_a_function_is_found():
-    modules = {'p.a', 'p.b', 'p.c'}
     sources = {
         'p.a': 'def f():\n    from p import b',
         'p.b': 'from .c import x',
         'p.c': 'import p.a',
     }
-    imports = {name: dependencies(name, source, modules) for name, source in sources.items()}
-    assert cycles(imports) == ['p.a -> p.b -> p.c -> p.a']
+    with pytest.raises(CycleError) as found:
+        check_for_cycles(sources)
+    assert set(found.value.args[1]) == sources.keys()
 
 
 def test_no_two_layers_import_each_other():
-    def below(layer, seen=()):
-        assert layer not in seen, f'{" -> ".join([*seen, layer])} goes round in a circle'
-        for lower in LAYERS[layer]:
-            below(lower, (*seen, layer))
-
-    for layer in LAYERS:
-        below(layer)
+    TopologicalSorter(LAYERS).prepare()

@@ -40,26 +40,15 @@ IDENTIFIERS = {
 CONVENTIONAL = {'add_arguments', 'main', 'main_mt', 'open_head', 'run'}
 
 
-def docstrings(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
-    """Yield line and text of every docstring."""
-    for node in nodes:
+def texts(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield line and text of every docstring and parameter description."""
+    for node in ast.walk(tree):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            text = ast.get_docstring(node)
-            if text:
-                yield getattr(node, 'lineno', 1), text
-
-
-def descriptions(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
-    """Yield line and text of every parameter description."""
-    for node in nodes:
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Name)
-            and node.func.id in ('param', 'option')
-            and len(node.args) > 1
-            and isinstance(node.args[1], ast.Constant)
-        ):
-            yield node.lineno, str(node.args[1].value)
+            yield getattr(node, 'lineno', 1), ast.get_docstring(node) or ''
+        elif isinstance(node, ast.Call) and len(node.args) > 1:
+            called, text = ast.unparse(node.func), node.args[1]
+            if called in ('param', 'option') and isinstance(text, ast.Constant):
+                yield node.lineno, str(text.value)
 
 
 @cache
@@ -69,8 +58,8 @@ def parse(source: str) -> ast.Module:
 
 def offences(source: str) -> list[str]:
     """Return 'line N: text' for each docstring or description that breaks a rule."""
-    found, nodes = [], list(ast.walk(parse(source)))
-    for line, text in (*docstrings(nodes), *descriptions(nodes)):
+    found = []
+    for line, text in texts(parse(source)):
         first = re.match(r"[\w']*", text.lstrip()).group()
         if first.removesuffix('s') in VERBS or first in OPENINGS:
             found.append(f'line {line}: {text.splitlines()[0]}')
@@ -101,50 +90,50 @@ def test_violation_is_found(source, offence):
     assert offences(source) == [offence]
 
 
-def undocumented(sources: list[str]) -> list[str]:
+def public_functions(scope: ast.Module | ast.ClassDef) -> list[ast.FunctionDef]:
+    return [
+        each for each in scope.body if isinstance(each, ast.FunctionDef) and each.name[0] != '_'
+    ]
+
+
+def undocumented(sources: list[str]) -> set[str]:
     """Return public functions without a docstring, of methods their own or of a base class."""
-    classes, found = defaultdict(list), []
-    for source in sources:
-        for node in parse(source).body:
-            if isinstance(node, ast.ClassDef):
-                classes[node.name].append(node)
-            elif isinstance(node, ast.FunctionDef) and not ast.get_docstring(node):
-                found += [node.name] * (node.name[0] != '_' and node.name not in CONVENTIONAL)
+    nodes = [node for source in sources for node in parse(source).body]
+    classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
 
     def documented(name: str) -> set[str]:
-        found = {
-            each.name
-            for node in classes[name]
-            for each in node.body
-            if isinstance(each, ast.FunctionDef) and ast.get_docstring(each)
-        }
-        for node in classes[name]:
-            for base in node.bases:
-                found |= documented(ast.unparse(base).partition('[')[0].rpartition('.')[2])
-        return found
+        if name not in classes:
+            return set()
+        methods = public_functions(classes[name])
+        bases = (ast.unparse(base).partition('[')[0] for base in classes[name].bases)
+        own = {each.name for each in methods if ast.get_docstring(each)}
+        return own.union(*(documented(base.rpartition('.')[2]) for base in bases))
 
-    return found + [
+    methods = {
         f'{name}.{each.name}'
-        for name, nodes in list(classes.items())
-        if name[0] != '_'
-        for node in nodes
-        for each in node.body
-        if isinstance(each, ast.FunctionDef)
-        and each.name[0] != '_'
-        and each.name not in documented(name)
-    ]
+        for name, node in classes.items()
+        for each in public_functions(node)
+        if name[0] != '_' and each.name not in documented(name)
+    }
+    functions = {
+        each.name
+        for source in sources
+        for each in public_functions(parse(source))
+        if not ast.get_docstring(each)
+    }
+    return methods | functions - CONVENTIONAL
 
 
 @pytest.mark.slow
 def test_public_functions_are_documented():
-    assert undocumented([path.read_text() for path in FILES]) == []
+    assert undocumented([path.read_text() for path in FILES]) == set()
 
 
 def test_undocumented_function_is_found():
     bases = 'class Base(Generic[T]):\n    def run(self):\n        """Run."""\n        return 1\n'
     plain = 'class Fast(base.Base[int]):\n    def run(self): ...\n    def walk(self): ...\n'
     functions = 'def run(args): ...\ndef _walk(): ...\ndef jump(): ...\n'
-    assert undocumented([bases, plain, functions]) == ['jump', 'Fast.walk']
+    assert undocumented([bases, plain, functions]) == {'jump', 'Fast.walk'}
 
 
 @pytest.mark.slow
