@@ -1,6 +1,7 @@
 """Labelling of one recording after another with one pipeline."""
 
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 
@@ -8,24 +9,17 @@ from trt_ros.errors import ParameterError
 from trt_ros.labelling.job import label_recording
 from trt_ros.labelling.task import LabelTask
 from trt_ros.recording import Recording
-from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
 
 SLOTS = 2
 
 
-class FullDisk:
-    """A receiver of results that cannot write them."""
-
-    def write(self, *_):
-        raise ParameterError('The video cannot be written.')
+def full_disk(*_):
+    raise ParameterError('The video cannot be written.')
 
 
-def test_frames_in_flight_are_finished_after_an_error(
-    color_detector, drives, tmp_path, monkeypatch
-):
-    options = LabeledOptions(model_path=str(color_detector()), backend='onnxruntime')
+def test_frames_in_flight_are_finished_after_an_error(options, drives, tmp_path, monkeypatch):
     with Pipeline.open(options) as pipeline, closing(Recording(drives / 'drive_1')) as recording:
         start, in_flight = pipeline.submit, []
 
@@ -50,5 +44,5 @@ def test_frames_in_flight_are_finished_after_an_error(
 
         monkeypatch.setattr(pipeline, 'submit', submit)
         with pytest.raises(ParameterError, match='The video cannot be written'):
-            label('first.mcap', FullDisk())
+            label('first.mcap', SimpleNamespace(write=full_disk))
         assert label('second.mcap').frames == 10

@@ -1,7 +1,6 @@
 """Writing MCAP files that can be read at any time, and continuing them."""
 
 from contextlib import closing, suppress
-from dataclasses import replace
 from io import FileIO
 import itertools
 import math
@@ -77,19 +76,15 @@ def test_nothing_is_written_after_a_failed_write(tmp_path):
     assert read(path) == expected(range(1, 3 * CHUNK_POSITIONS))
 
 
-def test_messages_and_counts_are_read_by_rosbags(tmp_path):
-    written(tmp_path / 'a.mcap', 1, 251)
-    assert read(tmp_path / 'a.mcap') == expected(range(1, 251))
-    with closing(Recording(tmp_path / 'a.mcap')) as recording:
+def test_messages_counts_and_the_index_of_chunks_are_read_by_rosbags(tmp_path):
+    path = tmp_path / 'a.mcap'
+    written(path, 1, 251)
+    assert read(path) == expected(range(1, 251))
+    with closing(Recording(path)) as recording:
         counts = {name: topic.count for name, topic in recording.topics.items()}
         assert counts == {'/a': 83, '/b': 167}
         assert (recording.start_ns, recording.end_ns) == (10, 2500)
         assert recording.topics['/a'].definition == b'string data\n'
-
-
-def test_the_index_has_the_times_and_places_of_the_chunks(tmp_path):
-    path = tmp_path / 'a.mcap'
-    written(path, 1, 251)
     with Reader(path) as reader:
         (file,) = getattr(reader.storage, 'storages', [reader.storage])
         times = [(each.message_start_time, each.message_end_time) for each in file.chunks]
@@ -218,14 +213,6 @@ def test_other_topics_are_not_continued(tmp_path):
     McapWriter(tmp_path / 'a.mcap', TOPICS).close()
     with pytest.raises(ParameterError, match='Cause: It has other topics'):
         McapWriter(tmp_path / 'a.mcap', TOPICS[:1], resume=True)
-
-
-def test_qos_profiles_are_kept_as_they_are_given(tmp_path):
-    topic = replace(TOPICS[0], metadata={'offered_qos_profiles': '- history: keep_last'})
-    McapWriter(tmp_path / 'a.mcap', [topic]).close()
-    assert (
-        b'offered_qos_profiles\x14\0\0\0- history: keep_last' in (tmp_path / 'a.mcap').read_bytes()
-    )
 
 
 def test_an_existing_file_is_not_overwritten(tmp_path):
