@@ -50,15 +50,6 @@ def test_requested_batch_is_measured(bench):
     assert '160x120 bgr8 in batches of 8: ' in said.out
 
 
-def test_a_batch_that_the_network_does_not_take_is_refused(bench):
-    code, found, said = bench('--batch', 8)
-    assert (code, found) == (1, None)
-    assert (
-        'batch is 8, but this network runs with a batch of 1.\nRemedy: Leave --batch out'
-        in said.err
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ('graph', 'image'),
@@ -79,19 +70,24 @@ def test_a_network_that_no_decoder_recognizes_is_measured(bench, tmp_path, graph
     assert all(result['host_ms'][name]['mean'] > 0 for name in ('preprocess', 'network', 'decode'))
 
 
+ON_CPU = 'cannot be used with ONNX Runtime on the CPU.\nCause: backend '
+
+
 @pytest.mark.parametrize(
-    'flags',
+    ('flags', 'problem'),
     [
-        ('--precision', 'fp16'),
-        ('--no-graph',),
-        ('--gpu-wait', 'spin'),
-        ('--precisions', 'fp32,fp16'),
+        ('--precision fp16', f'--precision {ON_CPU}'),
+        ('--no-graph', f'--no-graph {ON_CPU}'),
+        ('--gpu-wait spin', f'--gpu-wait {ON_CPU}'),
+        ('--precisions fp32,fp16', f'--precisions {ON_CPU}'),
+        ('--precision fp16 --precisions fp32', '--precision and --precisions cannot be combined.'),
+        ('--batch 8', 'network runs with a batch of 1.\nRemedy: Leave --batch out'),
     ],
 )
-def test_rejects_tensorrt_options_without_tensorrt(bench, flags):
-    code, found, said = bench(*flags)
+def test_rejects_options_that_this_backend_or_network_lacks(bench, flags, problem):
+    code, found, said = bench(*flags.split())
     assert (code, found) == (1, None)
-    assert f'{flags[0]} cannot be used with ONNX Runtime on the CPU.\nCause: backend ' in said.err
+    assert problem in said.err
 
 
 def test_states_are_measured_one_run_at_a_time(bench, tmp_path):
@@ -150,11 +146,6 @@ def test_wrong_usage_is_refused(bench, capsys, flags, said):
     with pytest.raises(SystemExit):
         bench(*flags)
     assert said in capsys.readouterr().err
-
-
-def test_one_precision_and_several_are_refused_together(bench):
-    code, _, said = bench('--precision', 'fp16', '--precisions', 'fp32')
-    assert code == 1 and '--precision and --precisions cannot be combined.' in said.err
 
 
 def measured(precision, p50, agreement, watts):

@@ -64,13 +64,6 @@ def test_log_that_cannot_be_written_is_refused(call, color_detector, tmp_path):
     assert code == 1 and 'build.log cannot be written.\nCause: No such file' in err
 
 
-@needs_rtx
-def test_a_model_that_cannot_be_built_ends_with_1_and_the_reason(call, tmp_path):
-    (tmp_path / 'x.onnx').write_bytes(b'nonsense')
-    code, out, err = call('build', tmp_path / 'x.onnx')
-    assert (code, out) == (1, '') and 'is not an ONNX model' in err and 'Traceback' not in err
-
-
 def test_flags_and_options_convert_both_ways(cache):
     parser = ArgumentParser()
     from trt_ros.cli import build

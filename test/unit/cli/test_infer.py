@@ -53,12 +53,6 @@ def test_an_empty_folder_is_an_error(infer, tmp_path):
     assert 'Remedy: Use files of .jpg' in captured.err
 
 
-def test_a_picture_without_anything_has_an_empty_list(infer, picture):
-    code, entries, _ = infer(picture('black.png', (0, 0, 0)))
-    assert code == 0
-    assert [entry['detections'] for entry in entries] == [[]]
-
-
 def test_json_entry_contains_file_size_and_boxes(infer, picture):
     path = picture()
     code, entries, captured = infer(path)

@@ -82,17 +82,6 @@ def test_a_cut_network_is_converted_and_finds_its_weights_in_another_file(tmp_pa
         assert layers in report['layer_precisions'] and report['cut_nms']
 
 
-@pytest.mark.slow
-def test_rtx_explains_why_nms_cannot_be_cut(tmp_path, rtx):
-    path = write_nms(tmp_path, *TWO_NMS)
-    with pytest.raises(
-        ModelError,
-        match=r'^\S+ cannot be built: tensorrt_rtx \S+ does not support '
-        r'NonMaxSuppression\. The NMS of ',
-    ):
-        build_here(path, rtx)
-
-
 def library(*version, name='tensorrt'):
     return Library(name, SimpleNamespace(), version, '', None)
 
@@ -157,9 +146,3 @@ def test_layers_removed_in_tensorrt_11_are_refused_naming_last_release(tmp_path)
         'or use TensorRT 10, the last release',
     ):
         cut_for(path, library(11, 4))
-
-
-@pytest.mark.slow
-def test_rejects_cut_without_nms(models, rtx):
-    with pytest.raises(ModelError, match='no NMS to cut off'):
-        build_here(models.conv(), rtx, cut_nms=True)

@@ -22,25 +22,21 @@ def report_of(path, library, **options):
 
 
 @pytest.mark.parametrize(
-    ('precision', 'layers'),
+    ('precision', 'layers', 'io_dtypes', 'dtype'),
     [
-        ('auto', {'float32': 6}),
-        ('fp32', {'float32': 6}),
-        ('tf32', {'float32': 6}),
-        ('fp16', {'float16': 3, 'float32': 3}),
-        ('bf16', {'bfloat16': 3, 'float32': 3}),
+        ('auto', {'float32': 6}, 'keep', 'float32'),
+        ('fp32', {'float32': 6}, 'keep', 'float32'),
+        ('tf32', {'float32': 6}, 'keep', 'float32'),
+        ('fp16', {'float16': 3, 'float32': 3}, 'keep', 'float32'),
+        ('bf16', {'bfloat16': 3, 'float32': 3}, 'keep', 'float32'),
+        ('fp16', {'float16': 3, 'float32': 3}, 'lower', 'float16'),
     ],
 )
-def test_layers_have_requested_precision(models, rtx, precision, layers):
-    report = report_of(models.conv(), rtx, precision=precision)
+def test_layers_have_requested_precision(models, rtx, precision, layers, io_dtypes, dtype):
+    report = report_of(models.conv(), rtx, precision=precision, io_dtypes=io_dtypes)
     assert report['layer_precisions'] == layers
     assert report['layers_from'] == 'network'
-    assert [one['dtype'] for one in (*report['inputs'], *report['outputs'])] == ['float32'] * 2
-
-
-def test_inputs_and_outputs_are_lowered_on_request(models, rtx):
-    report = report_of(models.conv(), rtx, precision='fp16', io_dtypes='lower')
-    assert [one['dtype'] for one in (*report['inputs'], *report['outputs'])] == ['float16'] * 2
+    assert [one['dtype'] for one in (*report['inputs'], *report['outputs'])] == [dtype] * 2
 
 
 def test_report_contains_metadata_opset_shapes_and_targets(models, rtx):
@@ -54,7 +50,7 @@ def test_report_contains_metadata_opset_shapes_and_targets(models, rtx):
     assert report['header'].compute_capabilities == ((8, 6), (12, 0))
 
 
-def test_dynamic_shapes_get_requested_profiles(models, rtx):
+def test_dynamic_shapes_get_requested_profiles_or_the_input_size(models, rtx):
     path = models.conv(batch='n', size=('h', 'w'))
     small, large = (
         ShapeRange('x', (1, 3, s, s), (2, 3, s, s), (4, 3, 2 * s, s)) for s in (32, 64)
@@ -65,10 +61,6 @@ def test_dynamic_shapes_get_requested_profiles(models, rtx):
         [4, 3, 64, 32],
         [4, 3, 128, 64],
     ]
-
-
-def test_dynamic_shapes_without_a_profile_take_the_input_size(models, rtx):
-    path = models.conv(batch='n', size=('h', 'w'))
     report = report_of(path, rtx, input_size=(48, 64))
     assert report['profiles'][0][0]['best'] == [1, 3, 48, 64]
 
@@ -92,6 +84,11 @@ def test_options_without_effect_on_rtx_are_reported(models, rtx, options, ignore
     report = report_of(models.conv(), rtx, **options)
     assert len(report['ignored_options']) == len(ignored) and report['batch'] == 1
     assert all(map(str.startswith, report['ignored_options'], ignored))
+
+
+def test_integers_that_are_not_a_shape_are_built(models, rtx):
+    graph = '(float[1,3,4,4] x, int64[2] s) => (float[1,2,4,4] y) { y = Gather <axis = 1> (x, s) }'
+    build_here(models.save(graph), rtx)
 
 
 def test_external_data_is_read_and_converted(models, rtx):

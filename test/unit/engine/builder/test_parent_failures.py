@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from support.builds import build_here
+from support.networks.nms import TWO_NMS, write_nms
 from trt_ros.engine.builder.parent import build
 from trt_ros.engine.options import BuildOptions, ShapeRange
 from trt_ros.errors import BackendError, ModelError, ParameterError
@@ -31,14 +32,6 @@ def test_rejects_options_unsupported_by_rtx_before_building(models, rtx, options
         build(models.conv(), BuildOptions(**options), rtx)
 
 
-def test_a_precision_that_the_model_contradicts_is_refused(models, rtx):
-    half = models.one('Relu', kind='float16')
-    with pytest.raises(
-        ParameterError, match=r'precision fp32 is not possible for .*\n.*computes in float16'
-    ):
-        build_here(half, rtx, precision='fp32')
-
-
 ATTENTION = """(float[1,4,16,32] q, float[1,4,16,32] k, float[1,4,16,32] v) =>
     (float[1,4,16,32] y) { [attend] y = Attention(q, k, v) }"""
 INT8 = """(float[1,3,8,8] x) => (float[1,8,6,6] y) <float s = {0.1}, int8 z = {0}> {
@@ -59,7 +52,14 @@ NETWORKS = {
     'own operator': lambda models: models.one('MyOwnOp'),
     'uint8': lambda models: models.one('Transpose <perm = [1, 0]>', out=(4, 1), kind='uint8'),
     'convolutions': lambda models: models.conv(size=(512, 512), layers=4),
+    'half': lambda models: models.one('Relu', kind='float16'),
+    'dynamic': lambda models: models.conv(batch='n'),
+    'shape': lambda models: models.save(
+        '(float[1,3,4,4] x, int64[2] s) => (float[a,b] y) { y = Reshape(x, s) }'
+    ),
+    'nms': lambda models: write_nms(models.folder, *TWO_NMS),
 }
+SHAPE = (1, 4, 32, 32)
 
 
 @pytest.mark.parametrize(
@@ -82,24 +82,32 @@ NETWORKS = {
             {'precision': 'bf16', 'compute_capabilities': ('7.5',)},
             'does not run bf16 on compute capability 7.5: it needs 8(?s:.*)Set precision to',
         ),
+        (
+            'half',
+            {'precision': 'fp32'},
+            r'precision fp32 is not possible for .*\n.*computes in float16',
+        ),
+        (
+            'dynamic',
+            {'profiles': ((ShapeRange('x', SHAPE, SHAPE, SHAPE),),)},
+            r'The model declares x \(\?, 3, 32, 32\)',
+        ),
+        ('shape', {}, r'The input s \(2\) int64 of .* is a shape tensor(?s:.*)onnxruntime'),
+        (
+            'nms',
+            {},
+            r'^\S+ cannot be built: tensorrt_rtx \S+ does not support NonMax\w+\. The NMS of ',
+        ),
+        ('half', {'cut_nms': True}, 'no NMS to cut off'),
     ],
 )
 def test_rtx_build_failure_reports_cause_and_remedy(models, rtx, network, options, said):
     if network == 'int8' and rtx.version >= (1, 7):
         pytest.skip('this release builds it')
-    with pytest.raises((BackendError, ModelError), match=said):
+    with pytest.raises((BackendError, ModelError, ParameterError), match=said):
         build_here(NETWORKS[network](models), rtx, **options)
 
 
 def test_attention_builds_in_precision_named_by_remedy(models, rtx):
     report, _ = build_here(models.save(ATTENTION, opset=23), rtx, precision='fp16')
     assert report['layer_precisions']
-
-
-def test_reports_profile_that_contradicts_model(models, rtx):
-    with pytest.raises(ParameterError, match=r'The model declares x \(\?, 3, 32, 32\)'):
-        build_here(
-            models.conv(batch='n'),
-            rtx,
-            profiles=((ShapeRange('x', (1, 4, 32, 32), (1, 4, 32, 32), (1, 4, 32, 32)),),),
-        )
