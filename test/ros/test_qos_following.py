@@ -18,7 +18,7 @@ from support.ros_messages import as_image, picture
 from support.ros_nodes import own_topics
 from support.waiting import wait_until
 from trt_ros.nodes.detector import DetectorNode
-from trt_ros.ros.dds.transport import usable_rcl
+from trt_ros.ros.dds.transport import subscribe_serialized, usable_rcl
 
 
 def asked_for(peer, topic):
@@ -195,6 +195,27 @@ class LocalDetector:
         self.executor.shutdown()
         self.node.destroy_node()
         rclpy.shutdown(context=self.context)
+
+
+def test_a_change_that_fails_is_tried_again(domain_id, peer, monkeypatch):
+    detector, failed = LocalDetector(domain_id), []
+
+    def fail_once(*args):
+        if not failed:
+            failed.append(args)
+            raise RuntimeError('no memory for a subscription')
+        return subscribe_serialized(*args)
+
+    try:
+        wait_until(lambda: detector.asks_for() == ['best_effort'], 'the detector')
+        monkeypatch.setattr('trt_ros.ros.following.subscribe_serialized', fail_once)
+        topic = detector.node.resolve_topic_name('image')
+        publisher = peer.publisher(Image, topic, QOS['reliable'])
+        wait_until(lambda: detector.asks_for() == ['reliable'], 'reliable')
+        assert failed
+        peer.run_on_executor(lambda: peer.node.destroy_publisher(publisher))
+    finally:
+        detector.close()
 
 
 @pytest.mark.nightly

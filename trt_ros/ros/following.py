@@ -138,12 +138,13 @@ class InputSubscription:
 
     def _change(self) -> None:
         before = self._present
-        last = self._publishers
-        self._publishers = self._node.get_publishers_info_by_topic(before.topic)
-        if self._publishers == last and not self._codec.message_types:
+        publishers = self._node.get_publishers_info_by_topic(before.topic)
+        if publishers == self._publishers and not self._codec.message_types:
             return
+        self._publishers = None  # Tried again after a failure.
         wanted, qos, why = self._find(before.reliability, before.durability)
         if wanted == before:
+            self._publishers = publishers
             return
         self._subscription.close()
         self._codec.close()

@@ -336,7 +336,7 @@ class Pipeline(ABC, Generic[ResultT]):
         self, image: Image | RunInputs, thresholds: Thresholds, start: Callable[..., RunT]
     ) -> RunT:
         """Start a run of one image, or of an image or array per network input, by a method."""
-        if thresholds is not self._prepared:
+        if self._is_closed or thresholds is not self._prepared or thresholds.chooses_classes:
             thresholds = self._prepare(thresholds)
         if not isinstance(image, (dict, Mapping)):  # Mapping is slow to ask.
             if self.is_one_image:
@@ -404,5 +404,5 @@ class Pipeline(ABC, Generic[ResultT]):
 
     def close(self) -> None:
         """Close the network; may be called twice."""
-        self._is_closed, self._prepared = True, None
+        self._is_closed = True
         self._close()

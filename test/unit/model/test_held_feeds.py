@@ -26,6 +26,16 @@ def test_a_small_array_of_equal_bytes_is_the_last_one_also_where_it_changes_in_p
         assert check(other) is check(other.copy())
 
 
+def test_a_read_only_view_of_memory_that_changes_is_copied(check):
+    memory = np.ones((1, 2), np.float32)
+    view = memory.view()
+    view.flags.writeable = False
+    ones = check(view)
+    memory[:] = 0
+    assert ones.tolist() == check(np.ones((1, 2), np.float32)).tolist() == [[1, 1]]
+    assert check(view).tolist() == [[0, 0]]
+
+
 def test_a_large_array_is_the_last_one_where_it_is_read_only(check):
     array = np.zeros((1, COMPARED_NBYTES // 4 + 1), np.float32)
     assert check(array) is array

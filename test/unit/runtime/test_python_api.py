@@ -201,6 +201,10 @@ def test_classes_are_looked_up_when_they_change():
         scores = trt_ros.Thresholds(class_scores={first: 1.0})
         assert first not in pipeline(image, scores).labels
         assert len(looked_up) == 3
+        classes.clear()
+        assert {first, second} <= set(pipeline(image, thresholds).labels)
+        classes.append(first)
+        assert set(pipeline(image, thresholds).labels) == {first}
 
 
 def test_images_come_as_pixels_paths_frames_and_lists(folder, pipeline):

@@ -62,3 +62,17 @@ def test_every_verb_of_a_closed_pipeline_is_an_error(brightness):
             verb(frame)
     with pytest.raises(ClosedError, match='The pipeline is closed'):
         brightness([])
+
+
+def test_a_pipeline_that_another_thread_closes_during_a_run_stays_closed(brightness, monkeypatch):
+    frame = Frame.from_pixels(np.zeros((2, 2, 3), np.uint8))
+    resolve = brightness.resolve_classes
+
+    def close(thresholds):
+        brightness.close()
+        return resolve(thresholds)
+
+    monkeypatch.setattr(brightness, 'resolve_classes', close)
+    brightness.infer(frame)
+    with pytest.raises(ClosedError, match='The pipeline is closed'):
+        brightness.infer(frame)

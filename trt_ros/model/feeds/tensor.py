@@ -161,7 +161,8 @@ class HeldFeed(TensorFeed):
                 return array
         checked: np.ndarray = super().check(value)
         if given is not None:
-            checked = checked.copy() if value.flags.writeable else checked.view()
+            # A read-only array may be a view of memory that is written to.
+            checked = checked.view() if isinstance(given, int) else checked.copy()
             checked.flags.writeable = False
             self._last[:] = [(given, value, checked)]
         return checked

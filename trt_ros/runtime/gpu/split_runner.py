@@ -47,10 +47,14 @@ class SplitRunner(Runner):
         self.log_lines = (*head.log_lines, *log_lines)
 
     def infer(self, tensors: Arrays) -> dict[str, np.ndarray]:
-        known = {**tensors}
-        for part in (self.head, self.tail):
-            known |= part.infer({spec.name: known[spec.name] for spec in part.inputs})
-        return {spec.name: known[spec.name] for spec in self.outputs}
+        between = self.head.infer({spec.name: tensors[spec.name] for spec in self.head.inputs})
+        known = {**tensors, **between}
+        found = self.tail.infer({spec.name: known[spec.name] for spec in self.tail.inputs})
+        # The next run of the head reuses its arrays.
+        return {
+            name: found[name] if name in found else known[name].copy()
+            for name in (spec.name for spec in self.outputs)
+        }
 
     def diagnostics(self) -> dict[str, str]:
         return self.head.diagnostics()

@@ -19,6 +19,7 @@ from trt_ros.progress import Reporter
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.gpu.split_runner import SplitRunner, open_split
 from trt_ros.runtime.options import ModelOptions
+from trt_ros.runtime.runner import CopyingRunner
 from trt_ros.trt import installed, load_trt
 
 X = {'x': np.random.default_rng(0).normal(size=(1, 3, 8, 8)).astype(np.float32)}
@@ -54,6 +55,29 @@ def test_both_parts_compute_what_the_network_does(name, tmp_path):
         for key, value in want.items():
             np.testing.assert_array_equal(got[key], value)
     runner.close()
+
+
+class Reusing(CopyingRunner):
+    """A runner that reuses the memory of its outputs, as that of TensorRT."""
+
+    def infer(self, tensors):
+        found = super().infer(tensors)
+        kept = self.__dict__.setdefault('kept', found)
+        for name, value in found.items():
+            kept[name][...] = value
+        return kept
+
+
+def test_results_stay_valid_where_the_head_reuses_its_memory(tmp_path):
+    text = '(float[2] x) => (float[2] y, int64[1,n] z) { y = Relu(x)  z = NonZero(y) }'
+    split(save_text(tmp_path / 'net.onnx', text))
+    whole, head, tail = (
+        OnnxRuntimeRunner.open(tmp_path / f'{each}.onnx') for each in ('net', 'head', 'tail')
+    )
+    runner = SplitRunner(Reusing(head), tail, whole.inputs, whole.outputs)
+    first, second = (runner.infer({'x': np.array(x, np.float32)}) for x in ([1, 0], [2, 3]))
+    assert (first['y'].tolist(), first['z'].tolist()) == ([1, 0], [[0]])
+    assert (second['y'].tolist(), second['z'].tolist()) == ([2, 3], [[0, 1]])
 
 
 @pytest.mark.slow
