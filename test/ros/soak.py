@@ -336,11 +336,15 @@ class Soak:
         for name in [*self.draw.sample(['detector', 'overlay'], 2), 'camera']:
             self.bring(name, 'active')
         self.hear('overlay')
-        drawn = self.counted('overlay', 'published')
+        drawn, node = self.counted('overlay', 'published'), self.peer.node
+        viewer = self.peer.run_on_executor(  # The overlay draws for subscribers.
+            lambda: node.create_subscription(Image, '/overlay/image', lambda message: None, 1)
+        )
         wait_until(
             lambda: self.counted('overlay', 'published') > drawn,
             'a frame to get through all nodes',
         )
+        self.peer.run_on_executor(lambda: node.destroy_subscription(viewer))
 
     def expect_all(self, name: str, before: Mapping[str, int]) -> None:
         """Wait until a node that was active all the time has received all that was published."""
