@@ -100,7 +100,7 @@ class TopicStream:
     ) -> None:
         self._node, self._counts, self._topics = node, counts, tuple(topics)
         self._start_run, self._publish, self._reset_state = start, publish, reset_state
-        self._primary, self._is_wanted, self._hooks = primary, is_wanted, hooks
+        self._is_wanted, self._hooks = is_wanted, hooks
         self._complete = complete
         # Where it is the thread that publishes all results, while a run is in progress there.
         self._can_rehearse, self._rehearse = starts_at_once and in_flight == 1, rehearse

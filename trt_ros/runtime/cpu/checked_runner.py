@@ -196,7 +196,7 @@ class PassedChecks:
             model = OnnxFile.read(path)
             key = [1, model.sha256, model.external, *_installed_onnxruntime(), platform.machine()]
             name = hashlib.sha256(json.dumps(key).encode()).hexdigest()
-            self._file, self._root = folder / f'{name}.json', root
+            self._file = folder / f'{name}.json'
             check_private(self._file, root)
             self.passed = set(json.loads(read_regular(self._file, MAX_TEXT_NBYTES)))
 

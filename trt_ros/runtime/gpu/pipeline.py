@@ -198,8 +198,7 @@ class GpuPipeline(Pipeline[Any]):
     def _launch(
         self, frames: Sequence[Frame], thresholds: Thresholds, tensors: Arrays
     ) -> tuple[FrameSlot, Launched]:
-        if self.faults.error is not None:
-            raise self.faults.error
+        self.faults.check()
         slot = self.slots.take(self.options.gpu_timeout or 60.0)
         self.faults.begin(slot)
         try:

@@ -128,7 +128,7 @@ class GpuWait:
         began = self._clock()
         if run.estimated_end - MARGIN_SECONDS - began < MIN_SLEEP_SECONDS:
             return True
-        delays = sorted(self._delays)  # One long delay has no effect.
+        delays = sorted(self._delays)  # Of more than ten, one long delay has no effect.
         margin = max(MARGIN_SECONDS + delays[int(USUAL * len(delays))], delays[-2])
         seconds = run.estimated_end - margin - began
         if seconds < MIN_SLEEP_SECONDS:
