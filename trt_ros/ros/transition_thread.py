@@ -1,15 +1,20 @@
 """Threads of a node: its transitions, and what it does every second, beside its executor."""
 
 from collections.abc import Callable
+from contextlib import suppress
 import threading
 import traceback
 from typing import Any
 import weakref
 
+from rclpy.exceptions import InvalidHandle
 from rclpy.node import Node
 from rclpy.task import Future
 
 from trt_ros.errors import printable
+
+#: Raised by the create_task() of an executor that was shut down, or is just then.
+SHUT_DOWN = (AttributeError, InvalidHandle)
 
 
 class TransitionThread:
@@ -52,7 +57,8 @@ class TransitionThread:
             finally:
                 self._thread = None
                 self._lock.release()
-                done.set_result(result)
+                with suppress(*SHUT_DOWN):  # Nobody is left to wake up.
+                    done.set_result(result)
 
         self.done = done
         self._thread = threading.Thread(target=run, name='transition')
@@ -85,7 +91,10 @@ class TransitionThread:
                 outcome.append((None, error))
             done.set()
 
-        executor.create_task(once)
+        try:
+            executor.create_task(once)
+        except SHUT_DOWN:
+            once()
         while not done.wait(0.05):
             if self._stopping.is_set() or not self._node.context.ok():
                 once()  # The executor's thread waits for this one, or has stopped spinning.

@@ -10,6 +10,7 @@ pytest.importorskip('lifecycle_msgs')
 
 from diagnostic_msgs.msg import DiagnosticArray
 from lifecycle_msgs.srv import ChangeState
+from rclpy.executors import SingleThreadedExecutor
 from rclpy.parameter import Parameter
 
 from support.waiting import DEADLINE_SECONDS, wait_until
@@ -36,6 +37,19 @@ class Slow(ManagedNode):
         raise CancelledError
 
 
+class Held(ManagedNode):
+    """A node whose configure lasts until `may_end`, and then needs the executor."""
+
+    def __init__(self, *args, **kwargs):
+        self.begun, self.may_end, self.ran = threading.Event(), threading.Event(), []
+        super().__init__(*args, **kwargs)
+
+    def configure(self):
+        self.begun.set()
+        assert self.may_end.wait(DEADLINE_SECONDS)
+        self.run_on_executor(lambda: self.ran.append(threading.current_thread().name))
+
+
 @dataclass(frozen=True)
 class SizeParameters(NodeParameters):
     """Parameters of a node of a size."""
@@ -59,6 +73,20 @@ def test_stop_cancels_a_configure_in_progress(context, spin):
     node.stop()
     assert node.was_cancelled
     assert node.state_label == 'unconfigured'
+
+
+def test_a_transition_ends_as_usual_after_the_shutdown_of_its_executor(context, capfd):
+    node = Held('held', context=context, parameter_overrides=AUTOSTART)
+    executor = SingleThreadedExecutor(context=context)
+    executor.add_node(node)
+    wait_until(lambda: executor.spin_once(timeout_sec=0.01) or node.begun.is_set())
+    executor.shutdown()
+    node.may_end.set()
+    wait_until(node._transitions.done.done)
+    node.destroy_node()
+    log = capfd.readouterr().err
+    assert node.ran == ['transition']
+    assert 'Started: active.' in log and 'Traceback' not in log
 
 
 def test_a_parameter_that_cannot_be_applied_is_refused_and_keeps_its_value(context, spin):
