@@ -98,9 +98,7 @@ def start_node(
             'ROS_DOMAIN_ID': str(domain_id),
             'ROS_LOG_DIR': str(folder),
         }
-        # Where a component shuts down ROS, a forked process crashes at its end.
-        starter = sys.executable if program == 'trt_ros.container.__main__' else node_server
-        started.append(NodeProcess(peer, name, command, environment, folder, starter))
+        started.append(NodeProcess(peer, name, command, environment, folder, node_server))
         return started[-1]
 
     start.nodes = started

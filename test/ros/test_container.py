@@ -347,7 +347,7 @@ def test_a_signal_unloads_all_last_loaded_first(start, number):
 
 
 def test_component_that_shuts_down_ros_stops_container_cleanly(start):
-    container = start(program='trt_ros.container.__main__')
+    container = start()
     assert container.load('components:Options').success
     container.ask('components:EndsRos')
     assert container.process.wait(DEADLINE_SECONDS) == 0

@@ -47,6 +47,21 @@ def run(environment, node_server, tmp_path):
     return run_one
 
 
+def test_a_process_of_many_threads_ends_like_others(run):
+    code = """
+import threading
+threading.stack_size(8 << 20)
+ends = [threading.Event() for _ in range(16)]
+threads = [threading.Thread(target=end.wait) for end in ends]
+for thread in threads:
+    thread.start()
+for end, thread in zip(ends, threads):
+    end.set()
+    thread.join()
+"""
+    assert run('threads', code=code) == (0, '')
+
+
 @pytest.mark.parametrize('program', ['trt_ros.nodes.image_source', 'trt_ros.container'])
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGHUP])
 def test_signal_shuts_down_cleanly(start_node, tmp_path, program, number):

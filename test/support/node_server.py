@@ -5,6 +5,7 @@ Importing takes each node a second of CPU time; a suite starts hundreds. Request
 on stdin, each is answered by the pid; the exit code is written to a file.
 """
 
+import ctypes
 from ctypes.util import find_library
 import faulthandler
 import gc
@@ -13,6 +14,7 @@ import inspect
 import json
 import os
 from pathlib import Path
+import re
 import runpy
 import signal
 import subprocess
@@ -125,7 +127,7 @@ def serve(folder: Path) -> dict[str, Any]:
     signal.signal(signal.SIGCHLD, reap)
     for line in sys.stdin:
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
-        pid = os.fork()
+        pid = fork()
         if not pid:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
@@ -134,6 +136,26 @@ def serve(folder: Path) -> dict[str, Any]:
         print(pid, flush=True)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
     return {}
+
+
+def fork() -> int:
+    """
+    Fork as os.fork(), and restart in the child the threads of LTTng, which ROS loads.
+
+    At its end, the child cancels them: without new ones, it crashes if glibc has unmapped the
+    stacks of those of the parent, as it does after many threads.
+    """
+    name = r'/\S*/liblttng-ust(?:-[0-9a-f]{8})?\.so\S*'  # With a hash in wheels.
+    found = re.search(name, Path('/proc/self/maps').read_text())
+    if found is None:
+        return os.fork()
+    library = ctypes.CDLL(found[0])
+    prefix = 'lttng_ust' if hasattr(library, 'lttng_ust_before_fork') else 'ust'  # From 2.13 on.
+    signals = ctypes.create_string_buffer(128)  # A sigset_t.
+    getattr(library, f'{prefix}_before_fork')(signals)
+    pid = os.fork()
+    getattr(library, f'{prefix}_after_fork_{"parent" if pid else "child"}')(signals)
+    return pid
 
 
 def run(request: dict[str, Any]) -> None:
