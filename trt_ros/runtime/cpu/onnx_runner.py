@@ -156,10 +156,11 @@ class OnnxRuntimeRunner(Runner):
 
     def infer(self, tensors: Arrays) -> dict[str, np.ndarray]:
         """Run the network once; see Runner.infer. The arrays stay valid."""
-        if self._session is None:
+        session = self._session  # Another thread may close the runner.
+        if session is None:
             raise ClosedError(f'The runner of {self._path}')
         try:
-            return dict(zip(self._names, self._session.run(self._names, tensors)))
+            return dict(zip(self._names, session.run(self._names, tensors)))
         except Exception as error:
             check_inputs(self.inputs, tensors)  # Only now: it takes as long as small networks.
             _raise_out_of_memory(error, self._path)

@@ -87,6 +87,20 @@ def test_wrong_tensors_are_refused(write, tensors, message):
         runner.infer(tensors)
 
 
+def test_a_run_that_has_begun_ends_after_another_thread_has_closed_the_runner(write):
+    class ClosedMeanwhile(OnnxRuntimeRunner):
+        def __getattribute__(self, name):
+            value = super().__getattribute__(name)
+            if name == '_session':
+                self.close()
+            return value
+
+    runner, tensors = ClosedMeanwhile.open(write('Neg')), {'x': np.ones((1, 3), np.float32)}
+    assert runner.infer(tensors)['y'].tolist() == [[-1, -1, -1]]
+    with pytest.raises(ClosedError):
+        runner.infer(tensors)
+
+
 def test_close_may_come_twice_and_use_after_it_is_an_error(write):
     runner = OnnxRuntimeRunner.open(write())
     runner.close()
