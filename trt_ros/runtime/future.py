@@ -25,6 +25,8 @@ class Future(Generic[ValueT_co]):
     :param is_done: returns whether `collect` would not wait.
     """
 
+    _is_collected = False
+
     def __init__(
         self, collect: Callable[[], ValueT_co], is_done: Callable[[], bool] = lambda: True
     ) -> None:
@@ -42,13 +44,14 @@ class Future(Generic[ValueT_co]):
                     self._value = collect()
                 except BaseException as error:
                     self._error = error
+                self._is_collected = True
         if self._error is not None:
             raise self._error
         return self._value  # type: ignore[return-value]
 
     def done(self) -> bool:
         """Return whether `result` would not wait."""
-        return self._collect is None or self._is_done()
+        return self._is_collected or self._is_done()
 
     def add_done_callback(self, callback: Callable[[Future[ValueT_co]], None]) -> None:
         """Collect the result on another thread and call `callback` there, with this future."""
@@ -77,8 +80,10 @@ class Future(Generic[ValueT_co]):
 class Finished(Future[ValueT_co]):
     """A run that has ended."""
 
+    _is_collected = True
+
     def __init__(self, value: ValueT_co) -> None:
-        self._value, self._error, self._collect = value, None, None
+        self._value = value
 
     def result(self) -> ValueT_co:
         """Return the result."""

@@ -52,6 +52,23 @@ def test_a_future_is_done_when_the_run_has_ended():
     assert future.done() and twice.done()
 
 
+def test_a_future_is_not_done_while_another_thread_waits_for_its_result():
+    run, begun = Run(), threading.Event()
+
+    def collect():
+        begun.set()
+        return run.collect()
+
+    future = Future(collect, run.ended.is_set)
+    thread = threading.Thread(target=future.result)
+    thread.start()
+    assert begun.wait(30) and not future.done()
+    run.ended.set()
+    thread.join(30)
+    run.ended.clear()
+    assert future.done()
+
+
 def test_a_callback_is_called_with_the_future_on_another_thread():
     run, called, threads = Run(), threading.Event(), []
 
