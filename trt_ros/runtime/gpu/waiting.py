@@ -118,8 +118,10 @@ class GpuWait:
 
     def end(self, run: Run | None, event: Event) -> None:
         """Wait for the end of a run, which `event` follows; releases the GIL meanwhile."""
-        is_exact = run is None or self._sleep_through(run, event)
-        event.wait()
+        try:
+            is_exact = run is None or self._sleep_through(run, event)
+        finally:  # After Ctrl-C, too: the next run writes to the memory of this one.
+            event.wait()
         if run is not None:
             run.end(self._clock() if is_exact else None)
 

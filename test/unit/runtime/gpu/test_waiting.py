@@ -27,7 +27,10 @@ class Machine:
     A GPU that runs one graph after another, and a CPU that wakes `delay` too late.
 
     :ivar slept, spun: seconds of the last wait.
+    :ivar is_interrupted: whether Ctrl-C ends each sleep at once.
     """
+
+    is_interrupted = False
 
     def __init__(self, delay=0.0, mode='adaptive'):
         self.now, self.delay = 100.0, delay
@@ -35,6 +38,8 @@ class Machine:
         self.busy_until = self.slept = self.spun = self.late = 0.0
 
     def sleep(self, seconds):
+        if self.is_interrupted:
+            raise KeyboardInterrupt
         self.slept = seconds
         self.now += seconds + self.delay
 
@@ -76,6 +81,16 @@ def test_known_graph_is_slept_through_until_shortly_before_its_end():
     assert machine.slept == pytest.approx(1e-3 - FIRST_MARGIN)
     assert machine.spun == pytest.approx(FIRST_MARGIN)
     assert machine.late == 0
+
+
+def test_ctrl_c_during_the_sleep_is_raised_after_the_end_of_the_run():
+    machine, times = Machine(), RunTimes()
+    machine.run(times, *[1e-3] * MIN_RUNS)
+    launched = machine.launch(times, 1e-3)
+    machine.is_interrupted = True
+    with pytest.raises(KeyboardInterrupt):
+        machine.wait(launched)
+    assert machine.now == launched[1].at
 
 
 def test_short_graph_is_never_slept_through():
