@@ -1,7 +1,7 @@
 """Frame slots: memory, stream and captured graphs of one frame in flight."""
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from operator import lt
 import time
 
@@ -117,9 +117,14 @@ class FrameSlot:
         :param after: end of the previous run, whose activation memory this one reuses.
         """
         begin = time.perf_counter()
-        launched = self.stage_inputs(frames, thresholds, device_address, after, tensors)
-        self.host_copy_seconds = time.perf_counter() - begin
-        self._enqueue(launched, after, tensors)
+        try:
+            launched = self.stage_inputs(frames, thresholds, device_address, after, tensors)
+            self.host_copy_seconds = time.perf_counter() - begin
+            self._enqueue(launched, after, tensors)
+        except BaseException:
+            with suppress(CudaError):
+                self.stream.synchronize()  # Images before a refused one may be freed now.
+            raise
         self.in_flight = True
         return launched
 

@@ -1,6 +1,7 @@
 """JPEG images in the frame slots, with a library that decodes with OpenCV into the fake GPU."""
 
 import ctypes
+from functools import partial
 import os
 import sys
 from types import SimpleNamespace
@@ -133,6 +134,25 @@ def test_bad_image_raises_and_the_next_one_is_processed(open_graph, cuda, codec,
     codec.refuses = False
     pipeline.infer(jpeg_frame(noise, never)[0], ASKED)
     assert pipeline.diagnostics()[KEY] == '1 of 4'
+
+
+def test_the_images_before_a_refused_one_are_not_read_any_more(
+    open_graph, make_engine, cuda, codec, picture, noise
+):
+    def fail():
+        calls.clear()  # The GPU reads the first image.
+        raise BadFrameError('undecodable image', 'No picture.')
+
+    pipeline = open_graph(make_engine(-1), batch=2, frames_in_flight=1)
+    pipeline.device.open_jpeg_decoder()
+    codec.refuses = True
+    raw, calls = picture(), []
+    pipeline.device.register(raw.data)
+    for name in ('cudaMemcpyAsync', 'cudaStreamSynchronize'):
+        cuda.before[name] = partial(calls.append, name)
+    with pytest.raises(BadFrameError, match='No picture'):
+        pipeline.start([raw, jpeg_frame(noise, fail)[0]], ASKED)
+    assert calls == ['cudaStreamSynchronize']
 
 
 def test_without_the_library_the_cpu_decodes_and_the_reason_is_known(
