@@ -67,8 +67,9 @@ class Container:
     parameters: dict[str, Any] = field(default_factory=dict)
 
 
-#: What --beside compares: what a detector, or its container, can do beside its work.
-BESIDE = ('', 'publish_latency', 'diagnostics', 'tracker', 'overlay')
+#: What --beside compares: what a detector, or its container, can do beside its work. Without any,
+#: nobody subscribes to the detections; a listener only gets them, by reference.
+BESIDE = ('', 'listener', 'publish_latency', 'diagnostics', 'tracker', 'overlay')
 
 
 class Cameras:
@@ -198,13 +199,21 @@ def listeners(options: Container, driver: Any, topic: str) -> list[Any]:
     """Create the nodes and the subscription of what is done beside the first detector."""
     from diagnostic_msgs.msg import DiagnosticArray
     from rclpy.parameter import Parameter
+    from rclpy.qos import QoSProfile
     from sensor_msgs.msg import Image
     from std_msgs.msg import Float64
     from vision_msgs.msg import Detection2DArray
 
     from trt_ros.nodes.overlay import OverlayNode
     from trt_ros.nodes.tracker import TrackerNode
+    from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
+    from trt_ros.ros.dds.transport import subscribe_serialized
 
+    found = f'/place_0/detector{topic}/detections'
+    if options.beside == 'listener':
+        ignored = MessageCallbacks(lambda message: None)
+        subscribe_serialized(driver, Detection2DArray, found, QoSProfile(depth=10), ignored)
+        return []
     results = {
         'publish_latency': (Float64, '/place_0/detector/latency'),
         'diagnostics': (DiagnosticArray, '/diagnostics'),
@@ -216,7 +225,7 @@ def listeners(options: Container, driver: Any, topic: str) -> list[Any]:
     kind = {'tracker': TrackerNode, 'overlay': OverlayNode}.get(options.beside)
     if kind is None:
         return []
-    names = {'image': topic, 'detections': f'/place_0/detector{topic}/detections'}
+    names = {'image': topic, 'detections': found}
     rules = [part for name, other in names.items() for part in ('-r', f'{name}:={other}')]
     node = kind(
         parameter_overrides=[Parameter('autostart', value=True)], cli_args=['--ros-args', *rules]

@@ -73,7 +73,7 @@ class TopicStream:
     :param reset_state: called before the first set and after each reset, never during a run.
     :param complete: called with the header of each set; returns what follows its values.
     :param starts_at_once: whether `start` only starts a run: then a publisher's thread calls it
-        for an image that it passes by reference.
+        for an image that it passes by reference. That of a set is added to its set there.
     :param rehearse: called while a run is in progress, with the index of its topic, to do what
         `publish` did with the result before: its code has left the caches of the CPU meanwhile.
     :param hooks: called for the memory of messages, where that is reused.
@@ -193,7 +193,15 @@ class TopicStream:
         self._sets.sample()
 
     def _subscribe(self, number: int, codec: Codec) -> InputSubscription:
-        parameters, counts = self._node.parameters, self._topics[number].counts
+        parameters, topic = self._node.parameters, self._topics[number]
+        counts = topic.counts
+        # An image only waits for its partners: a thread that wakes for it would delay others.
+        only_waits = (
+            self._sets is not None
+            and codec.noun == 'image'
+            and not (codec.needs_all or topic.is_held)
+        )
+        is_taken_at_once = self._starts_at_once or only_waits
 
         def replaced() -> None:
             counts.receive()
@@ -212,7 +220,7 @@ class TopicStream:
             receive, read = partial(self._receive, number, counts), codec.reader()
             return MessageCallbacks(
                 partial(receive, read, False),
-                on_reference=partial(receive, read, True) if self._starts_at_once else None,
+                on_reference=partial(receive, read, True) if is_taken_at_once else None,
                 on_replaced=replaced if self._is_newest_only and not codec.needs_all else None,
                 on_lost=replaced,
                 on_missed=missed,
@@ -226,7 +234,7 @@ class TopicStream:
             callbacks,
             NO_HOOKS if codec.is_copied else self._hooks,
             depth=max(parameters.qos_depth, codec.min_depth, depth),
-            is_held=self._topics[number].is_held,
+            is_held=topic.is_held,
         )
 
     def _receive(

@@ -3,6 +3,7 @@
 from contextlib import closing
 from dataclasses import dataclass
 import math
+import threading
 import weakref
 
 import numpy as np
@@ -15,15 +16,18 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.serialization import serialize_message
 from sensor_msgs.msg import Image
+from std_msgs.msg import Header
 
 from support.task_networks import save_task_networks
 from trt_ros.errors import BadFrameError
+from trt_ros.nodes.overlay import OverlayNode
 from trt_ros.nodes.pose import PoseNode
 from trt_ros.ros.codecs.images import RawImageCodec, image_codec
 from trt_ros.ros.dds.cdr import read_image
 from trt_ros.ros.diagnostics import FrameCounts
 from trt_ros.ros.inputs import ImageTopicsParameters
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
+from trt_ros.ros.messages import ImageSender
 from trt_ros.ros.stream import TopicStream
 from trt_ros.ros.topic import Topic
 from trt_ros.runtime.future import Finished, Future
@@ -136,6 +140,29 @@ def test_the_last_publication_is_rehearsed_while_a_run_is_in_progress(
             publisher.publish(gray(7))
             spin(lambda count=count: topic.counts.published == count)
     assert seen == ['start', *['rehearse a'] * is_rehearsed, 'result', 'publish'] * 2
+
+
+def test_image_that_waits_for_its_detections_is_taken_in_the_publishers_thread(context, spin):
+    node = OverlayNode(context=context)
+    camera = Node('camera_of_overlay', context=context)
+    node.use_intra_process_comms = camera.use_intra_process_comms = True
+    spin(lambda: node.state_label == 'active', node, camera)
+    threads, codec = [], node._topics[0].codec
+    stamp_of = codec.stamp_of
+    codec.stamp_of = lambda message: (
+        threads.append(threading.current_thread()) or stamp_of(message)
+    )
+    watcher = camera.create_subscription(Image, '/overlay/image', lambda _: None, 1)
+    sender = ImageSender(camera, camera.create_publisher(Image, '/image', 1))
+
+    def send():
+        sender.begin(Header(), (4, 4), 'mono8')
+        sender.send()
+        return threads
+
+    spin(send)
+    assert threads[-1] is threading.current_thread()
+    camera.destroy_subscription(watcher)
 
 
 def serialized(seconds=0, **fields):
