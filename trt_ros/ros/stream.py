@@ -221,6 +221,7 @@ class TopicStream:
             return MessageCallbacks(
                 partial(receive, read, False),
                 on_reference=partial(receive, read, True) if is_taken_at_once else None,
+                is_first=self._starts_at_once,
                 on_replaced=replaced if self._is_newest_only and not codec.needs_all else None,
                 on_lost=replaced,
                 on_missed=missed,

@@ -184,6 +184,21 @@ def test_message_by_reference_is_delivered_in_the_publishers_thread(camera, here
     assert threads[-1][0] is this and threads[-1][1] > 0
 
 
+def test_message_by_reference_reaches_what_starts_with_it_before_what_only_keeps_it(
+    camera, here, subscribe
+):
+    order = []
+    for name, is_first in (('kept', False), ('started', True), ('kept, too', False)):
+        subscribe(
+            here,
+            lambda _: None,
+            on_reference=lambda _, name=name: order.append(name),
+            is_first=is_first,
+        )
+    camera.send(1)
+    assert order == ['started', 'kept', 'kept, too']
+
+
 def test_message_during_the_delivery_of_another_one_waits(camera, here, subscribe):
     inbox, here_too = Inbox(number_of), []
 

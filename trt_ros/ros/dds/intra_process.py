@@ -76,6 +76,7 @@ class IntraProcessBuffer:
     :param wake: called in the publisher's thread when a message waits; must not block.
     :param deliver: called in the publisher's thread with a message while none waits; returns
         whether it has been delivered, and need not wait.
+    :param is_first: whether messages are delivered here before the buffers without it.
     """
 
     def __init__(
@@ -86,6 +87,8 @@ class IntraProcessBuffer:
         qos: QoSProfile,
         wake: Callable[[], None],
         deliver: Callable[[np.ndarray], bool] = lambda message: False,
+        *,
+        is_first: bool = False,
     ) -> None:
         self._key = node.context, node.resolve_topic_name(topic), message_type
         self._qos, self._wake, self._deliver = qos, wake, deliver
@@ -97,7 +100,8 @@ class IntraProcessBuffer:
         self._incompatible: set[bytes] = set()
         self._is_closed = False
         with _lock:
-            _buffers[self._key] = (*_buffers.get(self._key, ()), self)
+            others = _buffers.get(self._key, ())
+            _buffers[self._key] = (self, *others) if is_first else (*others, self)
 
     def put(self, message: np.ndarray, gid: bytes, qos: QoSProfile) -> bool:
         """

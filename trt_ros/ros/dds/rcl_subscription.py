@@ -45,6 +45,7 @@ class MessageCallbacks:
         new publisher that offers less than `qos` requests. None: rclpy logs it.
     :param on_reference: called instead of on_message, in the publisher's thread, with a message
         that is passed by reference; must return soon. None: on_message gets these, too.
+    :param is_first: whether on_reference is called before those of subscriptions without it.
     :param is_polled: whether poll() delivers the messages, where the transport can wait with them.
     """
 
@@ -54,6 +55,7 @@ class MessageCallbacks:
     on_missed: Callable[[int], None] | None = None
     on_incompatible: Callable[[str], None] | None = None
     on_reference: Callable[[Any], None] | None = None
+    is_first: bool = False
     is_polled: bool = False
 
 
@@ -97,7 +99,13 @@ class RclSubscription:
         try:
             if intra.goes_by_reference(rcl, node, qos):
                 self._buffer = intra.IntraProcessBuffer(
-                    node, message_type, topic, qos, self._guard.trigger, self._deliver_reference
+                    node,
+                    message_type,
+                    topic,
+                    qos,
+                    self._guard.trigger,
+                    self._deliver_reference,
+                    is_first=callbacks.is_first,
                 )
             if not self._is_polled and uses_shared_memory(rcl, message_type, qos):
                 # It holds messages that wait, as many in use, and some in flight.
