@@ -1,19 +1,13 @@
 """What the launch files offer and say, before anything is started."""
 
-from __future__ import annotations
-
 from pathlib import Path
-
-import pytest
-import yaml
-
-# Not `launch`: where that is not installed, the checkout's folder of that name is imported.
-pytest.importorskip('launch_ros')
 
 from generated_files import PARAMETERS
 from launch import LaunchContext
 from launch.actions import SetEnvironmentVariable
 from launch.launch_description_sources import PythonLaunchDescriptionSource
+import pytest
+import yaml
 
 from trt_ros.errors import ParameterError
 from trt_ros.launching.arguments import checked_parameters, given_parameters

@@ -1,7 +1,5 @@
 """Launch files, as ros2 launch runs them."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,10 +8,6 @@ import re
 import signal
 
 import pytest
-
-# Not `launch`: where that is not installed, the checkout's folder of that name is imported.
-pytest.importorskip('launch_ros')
-
 from sensor_msgs.msg import JointState
 from std_msgs.msg import Float64MultiArray
 

@@ -1,18 +1,12 @@
 """cameras.launch.py, with one detector per camera or one for all."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from pathlib import Path
 import runpy
 
-import pytest
-
-# Not `launch`: where that is not installed, the checkout's folder of that name is imported.
-pytest.importorskip('launch_ros')
-
 from demo.domain import reserved_domain
 from launch import LaunchContext
+import pytest
 from rcl_interfaces.srv import GetParameters
 
 from support.ros_peer import Peer

@@ -1,7 +1,5 @@
 """Ctrl-C while a launch starts its processes."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 import os
 from pathlib import Path
@@ -10,9 +8,6 @@ import signal
 import subprocess
 
 import pytest
-
-# Not `launch`: where that is not installed, the checkout's folder of that name is imported.
-pytest.importorskip('launch_ros')
 
 MODEL = Path(__file__).parents[2] / 'trt_ros' / 'demo' / 'shapes.onnx'
 MOMENTS = 200 if os.environ.get('TRT_ROS_TEST_EXHAUSTIVE') == '1' else 3

@@ -1,18 +1,8 @@
 """Crashed nodes, and launches with `respawn:=true`."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
-# Not `launch`: where that is not installed, the checkout's folder of that name is imported.
-pytest.importorskip('launch_ros')
-
-
-CHECKOUT = Path(__file__).parents[2]
-
-MODEL = CHECKOUT / 'trt_ros' / 'demo' / 'shapes.onnx'
+from trt_ros.demo import MODEL
 
 
 @pytest.mark.parametrize(

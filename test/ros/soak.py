@@ -21,10 +21,8 @@ import threading
 import time
 from typing import Any
 
-from composition_interfaces.srv import ListNodes, LoadNode, UnloadNode
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 import numpy as np
-from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image
 from soak_nodes import BAD, STAMP
@@ -36,6 +34,7 @@ os.environ.setdefault('TRT_ROS_TEST_DEADLINE_SECONDS', '300')  # Others use this
 
 from demo.domain import reserved_domain  # noqa: E402
 
+from support.containers import Container  # noqa: E402
 from support.ros_nodes import NodeProcess, RemoteNode  # noqa: E402
 from support.ros_peer import Peer  # noqa: E402
 from support.waiting import wait_until  # noqa: E402
@@ -53,6 +52,7 @@ CAUSES = {  # Why a frame may be dropped.
     'detector': HARMLESS | set(BAD),
     'overlay': HARMLESS | set(BAD) | {'no partner', 'reset'},
 }
+STATES = ['unconfigured', 'inactive', 'active']
 TRANSITIONS = {  # From where it is possible, to where it leads.
     'configure': ('unconfigured', 'inactive'),
     'cleanup': ('inactive', 'unconfigured'),
@@ -120,7 +120,7 @@ def leaks(samples: Sequence[Mapping[str, float]]) -> list[str]:
 class Soak:
     """Owns what is drawn; what it does depends on the seed alone, not on time."""
 
-    def __init__(self, peer: Peer, container: NodeProcess, seed: int) -> None:
+    def __init__(self, peer: Peer, container: Container, seed: int) -> None:
         self.peer, self.container = peer, container
         self.draw = random.Random(seed)
         self.nodes = {name: RemoteNode(peer, name) for name in PLUGINS}
@@ -134,16 +134,17 @@ class Soak:
         self.last_stamp = 0
         self.detected = 0
         self.troubles: list[str] = []
-        self.peer.run_on_executor(
-            lambda: self.peer.node.create_subscription(
-                DiagnosticArray, '/diagnostics', self._on_diagnostics, 100
-            )
-        )
-        self.peer.run_on_executor(
-            lambda: self.peer.node.create_subscription(
-                Detection2DArray, '/detector/detections', self._on_detections, 100, raw=True
-            )
-        )
+        self.subscribe(DiagnosticArray, '/diagnostics', self._on_diagnostics, 100)
+        topic = '/detector/detections'
+        self.subscribe(Detection2DArray, topic, self._on_detections, 100, raw=True)
+
+    def subscribe(self, *arguments: Any, **options: Any) -> Any:
+        create = self.peer.node.create_subscription
+        return self.peer.run_on_executor(lambda: create(*arguments, **options))
+
+    def unsubscribe(self, subscription: Any) -> None:
+        destroy = self.peer.node.destroy_subscription
+        self.peer.run_on_executor(lambda: destroy(subscription))
 
     # What is heard.
 
@@ -175,30 +176,19 @@ class Soak:
             # Both values in every run, however short.
             parameters['frames_in_flight'] = self.draw.randint(1, 2) if name in self.ids else 2
         by_reference = self.is_by_reference[name] = self.draw.random() < 0.75
-        service = f'/{CONTAINER}/_container/load_node'
-        self.peer.call(LoadNode, service)  # Refused; once it is answered, no answer gets lost.
-        answer = self.peer.wait(
-            self.peer.ask(
-                LoadNode,
-                service,
-                plugin_name=PLUGINS[name],
-                node_name=name,
-                remap_rules=['detections:=detector/detections'] if name == 'overlay' else [],
-                parameters=messages(parameters),
-                extra_arguments=messages({'use_intra_process_comms': by_reference}),
-            ),
-            f'{name} to be loaded',
+        answer = self.container.load(
+            PLUGINS[name],
+            node_name=name,
+            remap_rules=['detections:=detector/detections'] if name == 'overlay' else [],
+            parameters=parameters.items(),
+            extra=[('use_intra_process_comms', by_reference)],
         )
         assert answer.success, answer.error_message
         self.ids[name] = answer.unique_id
         self.states[name] = 'unconfigured'
 
     def reload(self, name: str) -> None:
-        service = f'/{CONTAINER}/_container/unload_node'
-        self.peer.call(UnloadNode, service)  # As above.
-        assert self.peer.wait(
-            self.peer.ask(UnloadNode, service, unique_id=self.ids[name]), f'{name} to be unloaded'
-        ).success
+        assert self.container.unload(self.ids[name]).success
         self.unloaded_at[name] = time.time_ns()
         self.statuses.pop(name, None)
         self.nodes[name] = RemoteNode(self.peer, name)
@@ -216,18 +206,9 @@ class Soak:
 
     def bring(self, name: str, state: str) -> None:
         """Bring a node to a state by the transitions in between."""
-        order = ['unconfigured', 'inactive', 'active']
-        while self.states[name] != state:
-            is_up = order.index(self.states[name]) < order.index(state)
-            self.change(
-                name,
-                next(
-                    label
-                    for label, (before, after) in TRANSITIONS.items()
-                    if before == self.states[name]
-                    and (order.index(after) > order.index(before)) == is_up
-                ),
-            )
+        while (at := STATES.index(self.states[name])) != (to := STATES.index(state)):
+            up, down = ('configure', 'activate'), (None, 'cleanup', 'deactivate')
+            self.change(name, up[at] if at < to else down[at])
 
     def twice(self, name: str) -> None:
         """Ask for a possible transition twice at once: one succeeds."""
@@ -269,34 +250,24 @@ class Soak:
         ]
         drawn = draw.choice(always + never + unconfigured)
         name, values = drawn
-        is_allowed = drawn in always or (
-            drawn in unconfigured and self.states[name] == 'unconfigured'
-        )
+        is_now = drawn in unconfigured and self.states[name] == 'unconfigured'
         node = self.nodes[name]
         # A parameter may always be set to the value that it has.
-        is_allowed = is_allowed or all(node.get(key) == value for key, value in values.items())
+        is_kept = all(node.get(key) == value for key, value in values.items())
+        is_allowed = drawn in always or is_now or is_kept
         reason = node.set(**values)
         assert (not reason) == is_allowed, f'{name} {values} while {self.states[name]}: {reason!r}'
 
     def view(self) -> None:
         """Let a viewer of another process come, or go."""
         topic = self.draw.choice(sorted(VIEWED))
-        node = self.peer.node
         if topic in self.viewers:
-            viewer = self.viewers.pop(topic)
-            self.peer.run_on_executor(lambda: node.destroy_subscription(viewer))
+            self.unsubscribe(self.viewers.pop(topic))
         else:
-            qos = QoSProfile(
-                depth=1,
-                reliability=self.draw.choice(
-                    [ReliabilityPolicy.BEST_EFFORT, ReliabilityPolicy.RELIABLE]
-                ),
-            )
-            self.viewers[topic] = self.peer.run_on_executor(
-                lambda: node.create_subscription(
-                    VIEWED[topic], topic, lambda message: None, qos, raw=True
-                )
-            )
+            policies = [ReliabilityPolicy.BEST_EFFORT, ReliabilityPolicy.RELIABLE]
+            qos = QoSProfile(depth=1, reliability=self.draw.choice(policies))
+            viewed = VIEWED[topic], topic, lambda message: None, qos
+            self.viewers[topic] = self.subscribe(*viewed, raw=True)
 
     def act(self, *, is_calm: bool) -> None:
         what = self.draw.choice(
@@ -336,15 +307,14 @@ class Soak:
         for name in [*self.draw.sample(['detector', 'overlay'], 2), 'camera']:
             self.bring(name, 'active')
         self.hear('overlay')
-        drawn, node = self.counted('overlay', 'published'), self.peer.node
-        viewer = self.peer.run_on_executor(  # The overlay draws for subscribers.
-            lambda: node.create_subscription(Image, '/overlay/image', lambda message: None, 1)
-        )
+        drawn = self.counted('overlay', 'published')
+        # The overlay draws for subscribers.
+        viewer = self.subscribe(Image, '/overlay/image', lambda message: None, 1)
         wait_until(
             lambda: self.counted('overlay', 'published') > drawn,
             'a frame to get through all nodes',
         )
-        self.peer.run_on_executor(lambda: node.destroy_subscription(viewer))
+        self.unsubscribe(viewer)
 
     def expect_all(self, name: str, before: Mapping[str, int]) -> None:
         """Wait until a node that was active all the time has received all that was published."""
@@ -377,15 +347,13 @@ class Soak:
             assert unaccounted(values) == 0, f'{name} lost {unaccounted(values)} frames: {values}'
             strange = unknown_causes(values, CAUSES[name])
             assert not strange, f'{name} dropped frames for {strange}: {values}'
-        listed = self.peer.call(ListNodes, f'/{CONTAINER}/_container/list_nodes')
-        assert dict(zip(listed.full_node_names, listed.unique_ids)) == {
-            f'/{name}': number for name, number in self.ids.items()
-        }
+        listed = {number: f'/{name}' for name, number in self.ids.items()}
+        assert self.container.list() == listed
         for name, state in self.states.items():
             assert self.nodes[name].state == state
         assert self.container.process.poll() is None
         assert not self.troubles, self.troubles
-        assert 'Traceback' not in self.container.log
+        assert 'Traceback' not in self.container.node.log
         held = {
             key.removeprefix('held: '): float(value)
             for key, value in self.statuses['camera'][1].items()
@@ -404,10 +372,6 @@ class Soak:
         return f'{", ".join(map(numbers, PLUGINS))}; held: ' + ', '.join(
             f'{value:.0f} {name}' for name, value in self.samples[-1].items()
         )
-
-
-def messages(values: Mapping[str, Any]) -> list[Any]:
-    return [Parameter(key, value=value).to_parameter_msg() for key, value in values.items()]
 
 
 @contextmanager
@@ -461,7 +425,7 @@ def main(seconds: float, seed: int) -> None:
     print(f'seed {seed}, {seconds:.0f} s', flush=True)
     with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as (peer, container):
         try:
-            soak = Soak(peer, container, seed)
+            soak = Soak(peer, Container(container, f'/{CONTAINER}'), seed)
             for name in PLUGINS:
                 soak.load(name)
             end = time.monotonic() + seconds
