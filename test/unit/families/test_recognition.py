@@ -188,24 +188,43 @@ def test_a_possible_landmark_head_is_not_recognized_as_classes(network, channels
     assert open_head(family, seen).class_count == 1
 
 
-def test_the_columns_of_coco_are_a_detector_in_the_node_detector(network):
-    both = (*decoder.DETECTORS, *decoder.ORIENTED)
-    for known in ({}, {'class_count': 80}):
-        family, _ = choose_family(both, 'auto', network('output0 (1, 84, 8400)', **known))
-        assert family.name == 'yolov8'
+BOTH = (*decoder.DETECTORS, *decoder.ORIENTED)
+PERSON = {'hw': (256, 192), 'class_count': 1}
+QUERIES = 'dets (1, 100, 4); labels (1, 100, 91); masks (1, 100, 78, 78)'
+
+
+@pytest.mark.parametrize(
+    ('families', 'outputs', 'known', 'family'),
+    [
+        (BOTH, 'output0 (1, 84, 8400)', {}, 'yolov8'),
+        (BOTH, 'output0 (1, 84, 8400)', {'class_count': 80}, 'yolov8'),
+        (BOTH, 'output0 (1, 84, 8400)', {'class_count': 79}, 'yolov8_obb'),
+        # Of seven scores, which are no boxes.
+        (decoder.CLASSIFIERS, 'out (1, 7)', {}, 'classifier'),
+        (decoder.CLASSIFIERS, 'out (?, 7)', {'class_count': 7}, 'classifier'),
+        (decoder.ALL_FAMILIES, 'heatmaps (?, 17, ?, ?)', PERSON, 'heatmap_pose'),
+        (decoder.ALL_FAMILIES, 'out (1, 17, 64, 48)', PERSON, 'heatmap_pose'),
+        # Among all, the family that reads more outputs.
+        (decoder.ALL_FAMILIES, QUERIES, {'hw': (312, 312)}, 'rfdetr_seg'),
+        (decoder.DETECTORS, QUERIES, {'hw': (312, 312)}, 'rfdetr'),
+    ],
+)
+def test_the_family_depends_on_the_task_and_the_names(network, families, outputs, known, family):
+    assert choose_family(families, 'auto', network(outputs, **known))[0].name == family
+
+
+def test_other_columns_may_be_boxes_or_rotated_boxes(network):
     with pytest.raises(TensorMismatchError, match='More than one decoder'):
-        choose_family(both, 'auto', network('output0 (1, 20, 8400)'))
-    family, _ = choose_family(both, 'auto', network('output0 (1, 84, 8400)', class_count=79))
-    assert family.name == 'yolov8_obb'
+        choose_family(BOTH, 'auto', network('output0 (1, 20, 8400)'))
 
 
 def test_the_columns_of_people_are_keypoints(network):
-    both, seen = (*decoder.DETECTORS, *decoder.ORIENTED), network('output0 (1, 56, 8400)')
+    seen = network('output0 (1, 56, 8400)')
     with pytest.raises(TensorMismatchError, match='looks like a keypoint network') as error:
-        choose_family(both, 'auto', seen)
+        choose_family(BOTH, 'auto', seen)
     assert '17 keypoints as in published networks' in error.value.cause
     assert 'set `decoder` to yolov8 (docs/models.md)' in error.value.remedy
-    assert choose_family((*both, *decoder.POSES), 'auto', seen)[0].name == 'yolov8_pose'
+    assert choose_family((*BOTH, *decoder.POSES), 'auto', seen)[0].name == 'yolov8_pose'
 
 
 @pytest.mark.parametrize(
@@ -248,20 +267,6 @@ def test_boxes_of_mmdeploy_are_no_queries_of_masks(network):
     with pytest.raises(TensorMismatchError, match='No decoder recognizes') as error:
         choose_family(decoder.DETECTORS, 'auto', seen)
     assert 'Set outputs to dets, labels (decoder mmdetection)' in error.value.remedy
-
-
-@pytest.mark.parametrize(
-    ('outputs', 'known'), [('out (1, 7)', {}), ('out (?, 7)', {'class_count': 7})]
-)
-def test_seven_scores_are_still_a_classifier(network, outputs, known):
-    family, _ = choose_family(decoder.CLASSIFIERS, 'auto', network(outputs, **known))
-    assert family.name == 'classifier'
-
-
-@pytest.mark.parametrize('outputs', ['heatmaps (?, 17, ?, ?)', 'out (1, 17, 64, 48)'])
-def test_heatmaps_of_a_named_object_are_keypoints(network, outputs):
-    seen = network(outputs, hw=(256, 192), class_count=1)
-    assert choose_family(decoder.ALL_FAMILIES, 'auto', seen)[0].name == 'heatmap_pose'
 
 
 @pytest.mark.parametrize('shape', ['68, 18', '197, 768', '257, 384'])
@@ -450,14 +455,6 @@ def test_any_description_gets_a_decoder_or_an_error(seed):
         with suppress(TensorMismatchError):
             family, _ = choose_family(families, 'auto', seen)
             open_head(family, seen)
-
-
-@pytest.mark.parametrize(
-    ('families', 'family'), [(decoder.ALL_FAMILIES, 'rfdetr_seg'), (decoder.DETECTORS, 'rfdetr')]
-)
-def test_the_family_that_reads_more_outputs_is_chosen_among_all(network, families, family):
-    seen = network('dets (1, 100, 4); labels (1, 100, 91); masks (1, 100, 78, 78)', hw=(312, 312))
-    assert choose_family(families, 'auto', seen)[0].name == family
 
 
 def test_additional_output_of_a_classifier_is_refused(network):

@@ -45,21 +45,22 @@ def test_a_class_between_others_may_have_no_name(labels_file, text, names):
         class_names([], path, {}, 9)
 
 
-def test_accepts_windows_line_ends_and_trailing_blank_lines(labels_file):
-    path = labels_file('\ufeffNutsedge\r\n  Pigweed \r\n\r\n\r\n')
-    assert class_names([], path, {}, 2) == ('Nutsedge', 'Pigweed')
-
-
 @pytest.mark.parametrize(
-    ('labels', 'metadata', 'source'),
-    [(['a', 'b', 'c'], {}, 'labels'), ([], ULTRALYTICS, "the model's metadata")],
+    ('labels', 'class_count'),
+    [
+        *((labels, count) for labels in (['a', 'b', 'c'], []) for count in (1, 2, 4, 80)),
+        (['background', 'cat', 'dog'], 1),
+        (['background', 'cat', 'dog'], 4),
+        (['cat', 'background', 'dog'], 2),
+        (['background noise', 'cat', 'dog'], 2),
+    ],
 )
-@pytest.mark.parametrize('class_count', [1, 2, 4, 80])
-def test_too_many_names_or_too_few_are_refused(labels, metadata, source, class_count):
+def test_too_many_names_or_too_few_are_refused(labels, class_count):
+    source = 'labels' if labels else "the model's metadata"
     with pytest.raises(
         ParameterError, match=f'^{source} names 3 classes, but the network has {class_count}'
     ):
-        class_names(labels, '', metadata, class_count)
+        class_names(labels, '', ULTRALYTICS, class_count)
 
 
 @pytest.mark.parametrize('background', ['BACKGROUND', 'background', '__background__'])
@@ -67,20 +68,6 @@ def test_a_leading_background_is_removed_if_the_network_does_not_count_it(backgr
     names = (background, 'cat', 'dog')
     assert class_names(names, '', {}, 2) == ('cat', 'dog')
     assert class_names(names, '', {}, 3) == class_names(names, '', {}, None) == names
-
-
-@pytest.mark.parametrize(
-    ('names', 'class_count'),
-    [
-        (('background', 'cat', 'dog'), 1),
-        (('background', 'cat', 'dog'), 4),
-        (('cat', 'background', 'dog'), 2),
-        (('background noise', 'cat', 'dog'), 2),
-    ],
-)
-def test_only_leading_background_is_removed(names, class_count):
-    with pytest.raises(ParameterError, match=f'names 3 classes, but .* has {class_count}'):
-        class_names(names, '', {}, class_count)
 
 
 @pytest.mark.parametrize(
@@ -128,25 +115,24 @@ def test_a_single_wrong_name_may_stand_for_a_list_or_a_file(label, remedy):
 
 
 @pytest.mark.parametrize(
-    'text', ['0: a\n1: b c\n2: d\n', '0 a\n1  b c\n2\td', '0,a\n\n1, b c\n2 = d']
-)
-def test_indices_before_the_names_are_left_out(labels_file, text):
-    assert class_names([], labels_file(text), {}, 3) == ('a', 'b c', 'd')
-
-
-@pytest.mark.parametrize(
-    'lines',
+    ('text', 'names'),
     [
-        ('20 km/h', '30 km/h'),
-        ('0 degrees', '90 degrees', '180 degrees'),
-        ('0 a', 'b'),
-        ('0 a', '0 b'),
-        ('0 a', '2 b', '1 c'),
-        ('0', '1'),
+        ('\ufeffNutsedge\r\n  Pigweed \r\n\r\n\r\n', ('Nutsedge', 'Pigweed')),
+        # Indices before all names are left out.
+        ('0: a\n1: b c\n2: d\n', ('a', 'b c', 'd')),
+        ('0 a\n1  b c\n2\td', ('a', 'b c', 'd')),
+        ('0,a\n\n1, b c\n2 = d', ('a', 'b c', 'd')),
+        # Other numbers stay.
+        ('20 km/h\n30 km/h', ('20 km/h', '30 km/h')),
+        ('0 degrees\n90 degrees\n180 degrees', ('0 degrees', '90 degrees', '180 degrees')),
+        ('0 a\nb', ('0 a', 'b')),
+        ('0 a\n0 b', ('0 a', '0 b')),
+        ('0 a\n2 b\n1 c', ('0 a', '2 b', '1 c')),
+        ('0\n1', ('0', '1')),
     ],
 )
-def test_names_that_begin_with_other_numbers_stay(labels_file, lines):
-    assert class_names([], labels_file('\n'.join(lines)), {}, len(lines)) == lines
+def test_a_file_has_a_name_per_line(labels_file, text, names):
+    assert class_names([], labels_file(text), {}, len(names)) == names
 
 
 @pytest.mark.parametrize(
@@ -204,19 +190,24 @@ def test_a_file_without_names_is_refused(labels_file):
         class_names([], labels_file('dörp\n', 'latin-1'), {}, 1)
 
 
-@pytest.mark.parametrize(
-    'names', ["['a', 'b']", '["a", "b"]', '{"1": "b", "0": "a"}', "{1: 'b', 0: 'a'}"]
+LISTS_OF_A_AND_B = ("['a', 'b']", '["a", "b"]', '{"1": "b", "0": "a"}', "{1: 'b', 0: 'a'}")
+NO_LISTS = (
+    *('', '{0:', '7', '{}', '[]', "{5: 'a'}", '[1, 2]', '{[]: 1}', '__import__("os")', '(' * 300),
+    *('[' * 100_000, f"['{'a' * (1 << 20)}']", '-' * 100_000 + '1'),  # Too deep or too long.
 )
-def test_metadata_may_be_a_dict_in_any_order_or_a_list(names):
-    assert class_names([], '', {'names': names}, None) == ('a', 'b')
 
 
 @pytest.mark.parametrize(
-    'names',
-    ['', '{0:', '7', '{}', '[]', "{5: 'a'}", '[1, 2]', '{[]: 1}', '__import__("os")', '(' * 300],
+    ('text', 'names'),
+    [
+        *((each, ('a', 'b')) for each in LISTS_OF_A_AND_B),
+        (r"['a\ud800']", (r'a\ud800',)),  # Surrogates are escaped.
+        *((each, ()) for each in NO_LISTS),
+    ],
+    ids=lambda each: str(each)[:20],
 )
-def test_metadata_of_another_kind_names_nothing(names):
-    assert class_names([], '', {'names': names}, 3) == ()
+def test_metadata_is_a_dict_in_any_order_or_a_list_or_names_nothing(text, names):
+    assert class_names([], '', {'names': text}, len(names) or 3) == names
 
 
 def test_a_class_without_a_name_is_its_number():
@@ -224,15 +215,6 @@ def test_a_class_without_a_name_is_its_number():
     assert name_of(('cat', 'dog'), 2) == '2'
     assert name_of((), 0) == '0'
     assert name_of(('cat',), -1) == '-1'
-
-
-def test_surrogates_in_the_metadata_are_escaped():
-    assert class_names((), '', {'names': r"['a\ud800']"}, 1) == (r'a\ud800',)
-
-
-def test_metadata_that_is_too_long_or_too_deep_names_nothing():
-    for names in ('[' * 100_000, f"['{'a' * (1 << 20)}']", '-' * 100_000 + '1'):
-        assert class_names((), '', {'names': names}, None) == ()
 
 
 def test_rejects_missing_file_pipe_and_device(tmp_path):
