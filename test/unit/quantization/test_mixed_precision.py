@@ -1,19 +1,17 @@
 """Precision fp16 and bf16 of networks quantized here: everything else is lowered."""
 
-import json
+from contextlib import closing
 
 import numpy as np
 import onnx
 import pytest
 
 from support.save_network import parse_network
-from trt_ros.cli import main
 from trt_ros.engine.builder.onnx_nodes import to_quantizing_opset
 from trt_ros.engine.builder.onnx_precision import lower
 from trt_ros.quantization.layers import FORMATS, INT8, QuantNetwork
 from trt_ros.quantization.search import Insertion
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
-from trt_ros.trt import installed
 
 GRAPH = """(float[1, 3, 8, 8] images) => (float[1, 4, 8, 8] scores) {
     [first] a = Conv<pads = [1, 1, 1, 1]>(images, w0, b0)
@@ -44,8 +42,8 @@ RANGES = dict.fromkeys(('images', 'r', 'm', 't', 'i'), 4.0)
 
 
 @pytest.fixture(params=FORMATS)
-def quantized(request, tmp_path):
-    """Write the network with all but its last convolution quantized; return it and its path."""
+def quantized(request):
+    """Return the network with all but its last convolution quantized."""
     rng = np.random.default_rng(0)
     shapes = [(8, 3, 3, 3), (8, 8, 3, 3), (8, 8, 3, 3), (8, 8), (8, 8), (8, 16, 1, 1)]
     tensors = {
@@ -60,15 +58,12 @@ def quantized(request, tmp_path):
     model = parse_network(GRAPH, constants=tensors, ir_version=9)
     network = QuantNetwork(to_quantizing_opset(model, request.param))
     assert len(network.layers) == 6
-    found = Insertion(network, FORMATS[request.param]).run(network.layers, RANGES)
-    path = tmp_path / f'{request.param}.onnx'
-    onnx.save(found, path)
-    return found, path
+    return Insertion(network, FORMATS[request.param]).run(network.layers, RANGES)
 
 
 @pytest.mark.parametrize('precision', ['fp16', 'bf16'])
 def test_everything_up_to_the_last_convolution_is_lowered(quantized, precision):
-    model, line = lower(quantized[0], precision)
+    model, line = lower(quantized, precision)
     assert '9 of 9 convolutions and matrix products' in line
     graph = onnx.shape_inference.infer_shapes(model).graph
     float32 = {
@@ -87,16 +82,14 @@ def test_everything_up_to_the_last_convolution_is_lowered(quantized, precision):
 
 
 def test_lowered_network_computes_the_same(quantized, tmp_path):
-    path = quantized[1]
-    low = tmp_path / 'low.onnx'
-    onnx.save(lower(onnx.load(path), 'fp16')[0], low)
     images = np.random.default_rng(1).normal(size=(1, 3, 8, 8)).astype(np.float32)
-    found = []
-    for each in (path, low):
-        runner = OnnxRuntimeRunner.open(each, exact_qdq=True)
-        found.append(runner.infer({'images': images})['scores'])
-        runner.close()
-    assert np.abs(found[0] - found[1]).mean() < 0.01
+
+    def run(model):
+        onnx.save(model, tmp_path / 'model.onnx')
+        with closing(OnnxRuntimeRunner.open(tmp_path / 'model.onnx', exact_qdq=True)) as runner:
+            return runner.infer({'images': images})['scores']
+
+    assert np.abs(run(quantized) - run(lower(quantized, 'fp16')[0])).mean() < 0.01
 
 
 def test_scales_are_exact_in_both_precisions():
@@ -105,22 +98,3 @@ def test_scales_are_exact_in_both_precisions():
     assert kept.size > 900
     np.testing.assert_array_equal(kept.astype(np.float16).astype(np.float32), kept)
     assert not (scales.view(np.uint32) & 0xFFFF).any()  # bf16 is the upper half.
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not installed('tensorrt_rtx'), reason='no tensorrt_rtx')
-def test_rtx_builds_it_or_names_the_format_that_it_refuses(quantized, tmp_path, capsys):
-    """TensorRT for RTX 1.5 builds fp8 without a GPU, and refuses convolutions of int8."""
-    path = quantized[1]
-    target = ['--compute-capability', '8.9', '--engine-cache-dir', str(tmp_path)]
-    code = main(['build', str(path), '--precision', 'fp16', *target, '--json'])
-    printed = capsys.readouterr()
-    if path.stem == 'int8' and code == 1:
-        assert 'does not run int8 convolutions on compute capability 8.9: it needs' in printed.err
-        return
-    assert code == 0, printed.err
-    found = json.loads(printed.out)
-    types = found['layer_precisions']
-    assert types['float16'] > types.get('float32', 0)
-    assert types['int8' if path.stem == 'int8' else 'float8_e4m3fn'] >= len(RANGES)
-    assert len(found['quantized'][f'{path.stem} convolutions']) == 4
