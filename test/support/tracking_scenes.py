@@ -24,15 +24,6 @@ class Step:
     found: Detections
 
 
-def detections(*boxes: tuple[float, ...], score: float = 0.9, label: int = 0) -> Detections:
-    """Make detections of one score and class."""
-    return Detections(
-        np.array(boxes, np.float32).reshape(-1, 4),
-        np.full(len(boxes), score, np.float32),
-        np.full(len(boxes), label, np.int32),
-    )
-
-
 def straight(times: np.ndarray, begin_xy: np.ndarray, velocity_xy: np.ndarray) -> np.ndarray:
     """Return centers (T, N, 2) of objects with constant velocity in pixels per second."""
     return begin_xy + times[:, None, None] * velocity_xy

@@ -14,7 +14,8 @@ from vision_msgs.msg import (
 )
 
 from support.dds import Inbox
-from trt_ros.results.boxes import Detections, OrientedBoxes
+from support.objects import detections
+from trt_ros.results.boxes import OrientedBoxes
 from trt_ros.ros.class_ids import ClassIds
 from trt_ros.ros.dds import transport
 from trt_ros.ros.dds.cdr import ImageWriter
@@ -66,8 +67,7 @@ def test_a_rehearsal_writes_the_last_boxes_and_publishes_nothing(node):
     sender._publish = published.append
     sender._writer.write = lambda *args, **kwargs: written.append(args) or write(*args, **kwargs)
     sender.rehearse()
-    boxes = [np.zeros((2, 4), np.float32), np.ones(2, np.float32), np.zeros(2, np.int32)]
-    sender.send(Detections(*boxes), Header(frame_id='camera'), 'index')
+    sender.send(detections(*[(0, 0, 0, 0)] * 2), Header(frame_id='camera'), 'index')
     message = published[0].tobytes()
     sender.rehearse()
     assert [args[0].xyxy.shape for args in written] == [(2, 4)] * 2
@@ -80,11 +80,7 @@ def test_detections_keep_their_ids_however_large(node, subscribe):
     inbox = Inbox(lambda message: [name for *_, name in read_detections(message)])
     subscribe(node, inbox, kept, topic='found', kind=Detection2DArray)
     for ids in ([0, 999], [7, 1000], []):
-        found = Detections(
-            np.zeros((len(ids), 4), np.float32),
-            np.ones(len(ids), np.float32),
-            np.zeros(len(ids), np.int32),
-        )
+        found = detections(*[(0, 0, 0, 0)] * len(ids))
         publish(found.with_ids(np.array(ids, np.int64)), Header(), 'index')
     publish(found, Header(), 'index')
     assert inbox.wait(4) == [['0', '999'], ['7', '1000'], [], []]

@@ -5,9 +5,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from support.objects import detections
 from trt_ros.drawing.labels import MAX_PLACED, color_of, covered, drawn_name, place_labels
 from trt_ros.drawing.objects import draw_detections
-from trt_ros.results.boxes import Detections
 
 SIZE = (60.0, 20.0)
 
@@ -52,9 +52,9 @@ def test_labels_of_very_many_boxes_take_little_memory():
 def test_the_label_of_a_large_box_leaves_a_small_neighbor_visible():
     pixels = np.full((300, 400, 3), 90, np.uint8)
     pixels[85:96, 110:121] = (7, 8, 9)
-    boxes = np.float32([[100, 100, 300, 200], [110, 85, 121, 96]])
-    scores, labels = np.float32([0.9, 0.5]), np.int32([0, 1])
-    draw_detections(pixels, Detections(boxes, scores, labels, class_names=('large', 'small')))
+    boxes, names = ((100, 100, 300, 200), (110, 85, 121, 96)), ('large', 'small')
+    found = detections(*boxes, score=(0.9, 0.5), label=(0, 1), class_names=names)
+    draw_detections(pixels, found)
     assert (pixels[88:94, 113:118] == (7, 8, 9)).all()
     assert (pixels[202:212, 102:300] == color_of(0)).all(axis=2).any()
 

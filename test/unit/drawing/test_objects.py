@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from support.objects import detections
 from trt_ros.drawing import draw
 from trt_ros.drawing.labels import Style, color_of
 from trt_ros.drawing.objects import (
@@ -28,14 +29,7 @@ def gray(size_wh=(200, 160)):
     return np.full((size_wh[1], size_wh[0], 3), 90, np.uint8)
 
 
-def found(*boxes):
-    """Detections of (x1, y1, x2, y2, score, label)."""
-    table = np.array(boxes, float).reshape(-1, 6)
-    return Detections(
-        table[:, :4].astype(np.float32),
-        table[:, 4].astype(np.float32),
-        table[:, 5].astype(np.int32),
-    )
+BOX = detections((60, 50, 140, 120), score=0.5, label=1, class_names=('a', 'b'))
 
 
 def with_names(result, class_names):
@@ -57,7 +51,7 @@ def test_further_masks_are_drawn_without_their_class_0():
 
 def test_a_box_is_drawn_along_its_edges_in_the_color_of_its_class():
     pixels = gray()
-    draw_detections(pixels, with_names(found((60, 50, 140, 120, 0.5, 1)), ('a', 'b')))
+    draw_detections(pixels, BOX)
     for edge in (pixels[60:120, 60], pixels[120, 60:140], pixels[60:120, 140]):
         assert (edge == color_of(1)).all()
     assert (pixels[60:110, 70:130] == 90).all()
@@ -70,16 +64,15 @@ def test_a_box_is_drawn_along_its_edges_in_the_color_of_its_class():
 )
 def test_draws_box_at_or_beyond_the_edge(box):
     pixels = gray()
-    draw_detections(
-        pixels, with_names(found((*box, 0.9, 0)), ('a name far longer than the box is wide',))
-    )
+    name = 'a name far longer than the box is wide'
+    draw_detections(pixels, detections(box, class_names=(name,)))
     assert (pixels != 90).any()
 
 
 def test_the_best_detection_is_on_top():
     pixels = gray()
     box = (60, 50, 140, 120)
-    draw_detections(pixels, found((*box, 0.9, 0), (*box, 0.3, 1)))
+    draw_detections(pixels, detections(box, box, score=(0.9, 0.3), label=(0, 1)))
     assert (pixels[60:120, 60] == color_of(0)).all()
 
 
@@ -103,7 +96,6 @@ def test_a_rotated_box_is_drawn_along_its_edges():
     assert (pixels[60:100, 95:105] == 90).all()
 
 
-BOX = found((60, 50, 140, 120, 0.5, 1))
 MASK = np.zeros((160, 200), np.uint8)
 MASK[100, 100] = 1
 
@@ -197,7 +189,7 @@ def test_limbs_are_drawn_between_visible_keypoints(count, names, first, second, 
 
 def test_without_labels_only_edges_are_drawn():
     plain = gray()
-    draw_detections(plain, found((60, 50, 140, 120, 0.5, 1)), style=Style(label_size=0))
+    draw_detections(plain, BOX, style=Style(label_size=0))
     assert (plain[:50] == 90).all() and (plain[60:120, 60] == color_of(1)).all()
     scores = gray()
     draw(scores, Classification(np.float32([0.1, 0.9])), style=Style(label_size=0))
@@ -261,11 +253,7 @@ SECOND = 1_000_000_000
 
 
 def at(*centers_x):
-    boxes = [(x - 5, 45, x + 5, 55) for x in centers_x]
-    count = len(boxes)
-    return Detections(
-        np.float32(boxes).reshape(-1, 4), np.ones(count, np.float32), np.zeros(count, np.int32)
-    )
+    return detections(*((x - 5, 45, x + 5, 55) for x in centers_x))
 
 
 def drawn(trails):

@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
+from support.objects import detections
 from trt_ros.decode.choice import open_head
 from trt_ros.families.faces import hand_regions
 from trt_ros.families.keypoints import MEDIAPIPE_HAND
-from trt_ros.results.boxes import Detections
 from trt_ros.results.poses import BONES, HAND, NAMES, Poses
 from trt_ros.vision.letterbox import Letterbox
 
@@ -88,12 +88,8 @@ def palms(*turned):
     turns = np.stack([np.stack([cos, -sin], -1), np.stack([sin, cos], -1)], 1)
     points = np.einsum('nij,kj->nki', turns, PALM).astype(np.float32) + np.array([100, 200])
     keypoints = np.concatenate([points, np.ones((len(turned), 7, 1))], axis=-1, dtype=np.float32)
-    count = len(turned)
-    boxes = Detections(
-        np.zeros((count, 4), np.float32),
-        np.linspace(0.9, 0.5, count, dtype=np.float32),
-        np.zeros(count, np.int32),
-    )
+    scores = np.linspace(0.9, 0.5, len(turned))
+    boxes = detections(*[(0, 0, 0, 0)] * len(turned), score=scores)
     return Poses(boxes, keypoints)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from support.descriptions import head as open_as
+from support.objects import detections
 from trt_ros.errors import ParameterError
 from trt_ros.families.semantic import MaskHeads
 from trt_ros.labelling.coco import CocoLabels
@@ -20,9 +21,7 @@ from trt_ros.vision.frame import Frame
 
 FRAME = Frame.from_pixels(np.zeros((8, 16, 3), np.uint8))
 HEADER = ImageHeader((-1, 5), 'camera', (16, 8))
-BOXES = Detections(
-    np.float32([[2, 1, 6, 5], [0, 0, 16, 8]]), np.float32([0.5, 0.25]), np.int32([1, 7])
-)
+BOXES = detections((2, 1, 6, 5), (0, 0, 16, 8), score=(0.5, 0.25), label=(1, 7))
 MASK = Instances(BOXES[:1], [np.eye(4, dtype=bool)], np.int32([[2, 1]]), (16, 8))
 ORIGIN = {'model': 'a.onnx'}
 

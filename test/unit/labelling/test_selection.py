@@ -6,21 +6,16 @@ import cv2
 import numpy as np
 import pytest
 
+from support.objects import detections
 from support.recordings import raw_image, write_recording
 from trt_ros.cli import main
 from trt_ros.demo import MODEL
 from trt_ros.errors import ParameterError
 from trt_ros.labelling.selection import unmatched_score
 from trt_ros.labelling.task import SelectionOptions
-from trt_ros.results.boxes import Detections
 
 # The network's scores are the means of red, green and blue; ten images per second.
 BLUES = {3: 255, 4: 140, 12: 120, 14: 110, 25: 200, 38: 90}
-
-
-def boxes(*found):
-    xyxy, scores, labels = zip(*found) if found else ([], [], [])
-    return Detections(np.reshape(np.float32(xyxy), (-1, 4)), np.float32(scores), np.int32(labels))
 
 
 @pytest.fixture
@@ -100,11 +95,12 @@ def test_a_network_of_other_classes_is_refused(select):
 
 def test_disagreement_is_the_highest_score_without_a_partner():
     box, other = (0, 0, 10, 10), (0, 0, 10, 9)
-    assert unmatched_score(boxes(), boxes()) == 0
-    assert unmatched_score(boxes((box, 0.9, 1)), boxes((other, 0.3, 1))) == 0
-    assert unmatched_score(boxes((box, 0.75, 1)), boxes((other, 0.25, 2))) == 0.75
-    two = boxes((other, 0.75, 1), ((20, 20, 30, 30), 0.5, 1))
-    assert unmatched_score(boxes((box, 0.25, 1)), two) == 0.5
+    assert unmatched_score(detections(), detections()) == 0
+    assert unmatched_score(detections(box, label=1), detections(other, score=0.3, label=1)) == 0
+    first, second = detections(box, score=0.75, label=1), detections(other, score=0.25, label=2)
+    assert unmatched_score(first, second) == 0.75
+    two = detections(other, (20, 20, 30, 30), score=(0.75, 0.5), label=1)
+    assert unmatched_score(detections(box, score=0.25, label=1), two) == 0.5
 
 
 @pytest.mark.parametrize('rule', ['random', 'rare', 'rare:', 'uncertain:x', 'disagree'])

@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pytest
 
+from support.objects import detections
 from trt_ros.errors import ParameterError
-from trt_ros.results.boxes import Detections, OrientedBoxes
+from trt_ros.results.boxes import OrientedBoxes
 from trt_ros.results.classes import Classification
 from trt_ros.results.labels import CocoIds, built_in_names, category_ids
 from trt_ros.results.masks import ClassMask, Instances, run_lengths
@@ -18,13 +19,7 @@ WH = (64, 48)
 CATEGORIES = {0: 1, 1: 18}
 
 
-def boxes(*rows):
-    """Make detections of x1, y1, x2, y2, score, label."""
-    table = np.array(rows, np.float32).reshape(-1, 6)
-    return Detections(table[:, :4], table[:, 4], table[:, 5].astype(np.int32))
-
-
-TWO = boxes((8, 4, 24, 16, 0.9, 1), (0, 0, 64, 48, 0.5, 0))
+TWO = detections((8, 4, 24, 16), (0, 0, 64, 48), score=(0.9, 0.5), label=(1, 0))
 
 
 def entries_of(result, image_id=1):
@@ -60,7 +55,7 @@ def test_boxes_like_those_of_annotations_are_all_found_by_pycocotools():
 
 
 def test_classes_that_are_no_category_are_left_out():
-    assert entries_of(boxes((0, 0, 8, 8, 0.9, 7))) == []
+    assert entries_of(detections((0, 0, 8, 8), label=7)) == []
 
 
 @pytest.mark.parametrize(
@@ -137,7 +132,7 @@ def test_classes_of_coco_have_its_numbers_with_gaps():
 @pytest.mark.parametrize('names', [(), []])
 def test_unknown_classes_count_from_one_and_are_listed_once_found(names):
     ids = category_ids(names, 0)
-    result = boxes((0, 0, 4, 4, 0.5, 6), (0, 0, 4, 4, 0.5, 2))
+    result = detections((0, 0, 4, 4), (0, 0, 4, 4), label=(6, 2))
     assert [each['category_id'] for each in result.as_coco(1, ids)] == [7, 3]
     mask = ClassMask(np.array([[255, 2, 0]], np.uint8))
     assert [each['category_id'] for each in mask.as_coco(1, ids)] == [1, 3]

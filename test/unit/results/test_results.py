@@ -7,18 +7,18 @@ import json
 import numpy as np
 import pytest
 
+from support.objects import detections
 from trt_ros.errors import ParameterError
 from trt_ros.results.arrays import Depth, Tensors
-from trt_ros.results.boxes import Detections, OrientedBoxes
+from trt_ros.results.boxes import OrientedBoxes
 from trt_ros.results.classes import Classification
 from trt_ros.results.masks import ClassMask, ClassMasks, Instances
 from trt_ros.results.poses import Poses
 
 NAMES = ('cat', 'dog')
-BOXES = Detections(
-    np.float32([[8, 4, 24, 16], [0, 0, 64, 48], [1, 2, 3, 4]]),
-    np.float32([0.9, 0.5, 0.25]),
-    np.int32([1, 0, 7]),
+BOXES = detections(
+    *((8, 4, 24, 16), (0, 0, 64, 48), (1, 2, 3, 4)),
+    **{'score': (0.9, 0.5, 0.25), 'label': (1, 0, 7)},
     ids=np.array(['a', '', 'c'], object),
     class_names=NAMES,
 )

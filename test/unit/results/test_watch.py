@@ -3,15 +3,11 @@
 import numpy as np
 import pytest
 
+from support.objects import detections
 from trt_ros.results.arrays import Depth, Tensors
-from trt_ros.results.boxes import Detections
 from trt_ros.results.classes import Classification
 from trt_ros.results.masks import ClassMask, ClassMasks
 from trt_ros.results.watch import ResultWatch
-
-
-def found(boxes, scores):
-    return Detections(np.float32(boxes), np.float32(scores), np.zeros(len(boxes), np.int32))
 
 
 def mask(value, **fields):
@@ -26,11 +22,11 @@ ROAD = {'class_names': ('road', 'sky')}
 @pytest.mark.parametrize(
     ('result', 'problem'),
     [
-        (found(np.zeros((0, 4)), []), ''),
-        (found(BOXES[:1], SCORES[:1]), ''),
-        (found(BOXES, SCORES), ''),
-        (found(BOXES, [1.0] * 6), 'equal scores of all objects'),
-        (found([[0, 0, 640, 480]] * 6, SCORES), 'equal boxes of all objects'),
+        (detections(), ''),
+        (detections(BOXES[0]), ''),
+        (detections(*BOXES, score=SCORES), ''),
+        (detections(*BOXES, score=1.0), 'equal scores of all objects'),
+        (detections(*[(0, 0, 640, 480)] * 6, score=SCORES), 'equal boxes of all objects'),
         (mask(3), 'class 3 in every pixel'),
         (mask(255), 'class 255 in every pixel'),
         (mask(0), ''),
@@ -54,5 +50,5 @@ def test_a_problem_is_reported_after_a_hundred_frames_in_a_row(result, problem):
         assert bool(watch.problem) == (bool(problem) and number >= 100)
     assert watch.problem == (problem and f'{problem} in the last 200 frames')
     for _ in range(20):
-        watch.add(found(BOXES, SCORES))
+        watch.add(detections(*BOXES, score=SCORES))
     assert not watch.problem

@@ -13,24 +13,23 @@ from vision_msgs.msg import (
     ObjectHypothesisWithPose,
 )
 
+from support.objects import detections
 from support.ros_messages import serialized
 from support.typed_detections import to_detection_array
 from trt_ros.errors import BadFrameError
-from trt_ros.results.boxes import Detections
 from trt_ros.ros.class_ids import ClassIds
 from trt_ros.ros.dds.cdr_detections import read_detections
 from trt_ros.ros.messages import read_boxes, read_message
 
 
-def detections(*scores):
-    boxes = np.arange(4 * len(scores), dtype=np.float32).reshape(-1, 4)
-    found = Detections(boxes, np.array(scores, np.float32), np.zeros(len(scores), np.int32))
+def message_of(*scores):
+    found = detections(*[(0, 1, 2, 3)] * len(scores), score=scores)
     return to_detection_array(found, Header(frame_id='camera'), class_id_format='index')
 
 
 @pytest.mark.slow
 def test_every_cut_or_mutated_message_is_a_bad_frame_or_a_message():
-    whole = serialized(detections(0.5, 0.25))
+    whole = serialized(message_of(0.5, 0.25))
     rng = np.random.default_rng(0)
     mutated = [whole[:length] for length in range(len(whole))]
     for _ in range(1000):
@@ -50,14 +49,14 @@ def test_every_cut_or_mutated_message_is_a_bad_frame_or_a_message():
 
 @pytest.mark.parametrize('score', [float('nan'), float('inf')])
 def test_detections_whose_score_is_not_finite_are_left_out(score):
-    message = detections(0.5, 0.25, 0.75)
+    message = message_of(0.5, 0.25, 0.75)
     message.detections[1].results[0].hypothesis.score = score
     found = read_boxes(serialized(message), ClassIds())
     assert found.scores.tolist() == [0.5, 0.75]
 
 
 def test_a_score_of_nan_does_not_hide_the_best_one():
-    message = detections(0.5)
+    message = message_of(0.5)
     for score, name in ((0.75, 'best'), (float('nan'), 'none')):
         hypothesis = ObjectHypothesis(class_id=name, score=score)
         for at in (0, len(message.detections[0].results)):

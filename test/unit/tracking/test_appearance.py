@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from support.tracking_scenes import detections, identities, observe
+from support.objects import detections
+from support.tracking_scenes import identities, observe
 from trt_ros.errors import TensorMismatchError
 from trt_ros.results.boxes import Detections
 from trt_ros.tracking.appearance import score_trust, unit_vectors

@@ -5,7 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from support.tracking_scenes import detections, image_times, observe, seen_ids, straight
+from support.objects import detections
+from support.tracking_scenes import image_times, observe, seen_ids, straight
 from trt_ros.results.boxes import Detections
 from trt_ros.tracking.bytetrack import MAX_DETECTIONS, ByteTracker
 from trt_ros.tracking.options import DEFAULT_OPTIONS, TrackOptions

@@ -5,7 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from support.tracking_scenes import detections, image_times, observe, seen_ids, shaking, walking
+from support.objects import detections
+from support.tracking_scenes import image_times, observe, seen_ids, shaking, walking
 from trt_ros.tracking.bytetrack import ByteTracker
 from trt_ros.tracking.camera_motion import MIN_TRACKS, camera_shift
 from trt_ros.tracking.tracker import OcSortTracker

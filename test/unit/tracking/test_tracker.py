@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from support.objects import detections
 from trt_ros.errors import ParameterError
 from trt_ros.results.arrays import Depth
 from trt_ros.results.boxes import Detections, OrientedBoxes
@@ -11,9 +12,7 @@ from trt_ros.tracking.tracker import Tracker
 
 
 def boxes(x):
-    return Detections(
-        np.float32([[x, 10, x + 20, 40]]), np.float32([0.9]), np.int32([0]), class_names=('cat',)
-    )
+    return detections((x, 10, x + 20, 40), class_names=('cat',))
 
 
 def poses(x):

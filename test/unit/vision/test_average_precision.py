@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from support.objects import detections
 from trt_ros.results.boxes import Detections
 from trt_ros.vision.average_precision import average_precision, average_precisions, matches
 
@@ -12,11 +13,7 @@ BOX, OTHER = (0, 0, 10, 10), (50, 50, 70, 60)
 def found(*each: tuple[tuple[float, ...], float, int]) -> Detections:
     """Detections, each (box, score, label), best first."""
     boxes, scores, labels = zip(*each) if each else ((), (), ())
-    return Detections(
-        np.array(boxes, np.float32).reshape(-1, 4),
-        np.array(scores, np.float32),
-        np.array(labels, np.int32),
-    )
+    return detections(*boxes, score=scores, label=labels)
 
 
 def truth(*each: tuple[tuple[float, ...], int]) -> tuple[np.ndarray, np.ndarray]:

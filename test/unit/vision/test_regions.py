@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from support.frames import noise_frame
+from support.objects import detections
 from trt_ros.errors import ParameterError
-from trt_ros.results.boxes import Detections
 from trt_ros.results.classes import Classification
 from trt_ros.results.poses import Poses
 from trt_ros.vision.frame import ENCODINGS, Frame, to_color
@@ -120,12 +120,7 @@ def test_values_are_normalized_as_those_of_whole_images():
 
 def test_keypoints_return_to_the_pixels_that_the_input_shows():
     maps = crop((20, 10), 1.25).maps(np.array([[50, 40, 8, 16, 0.0], [50, 40, 8, 16, math.pi]]))
-    found = Poses(
-        Detections(
-            np.array([[0, 0, 10, 20]], np.float32), np.ones(1, np.float32), np.zeros(1, np.int32)
-        ),
-        np.array([[[5, 10, 0.5], [0, 0, 1]]], np.float32),
-    )
+    found = Poses(detections((0, 0, 10, 20)), np.array([[[5, 10, 0.5], [0, 0, 1]]], np.float32))
     upright, turned = (found.to_source(each) for each in maps)
     assert upright.keypoints.tolist() == [[[50, 40, 0.5], [45, 30, 1]]]
     assert turned.keypoints[0, 1].tolist() == pytest.approx([55, 50, 1])

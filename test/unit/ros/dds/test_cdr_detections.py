@@ -5,22 +5,15 @@ import tracemalloc
 
 from hypothesis import given
 from hypothesis import strategies as st
-import numpy as np
 import pytest
 
+from support.objects import detections
 from support.properties import repeatable
 from trt_ros.errors import BadFrameError
 from trt_ros.results.boxes import Detections
 from trt_ros.ros.dds.cdr_detections import DetectionWriter, read_detections
 
-
-def one_box(label=0, class_names=()):
-    return Detections(
-        np.array([[10, 20, 40, 80]], np.float32),
-        np.array([0.5], np.float32),
-        np.array([label], np.int32),
-        class_names=class_names,
-    )
+BOX = (10, 20, 40, 80)
 
 
 def written(found, stamp=(1, 2), frame_id='abc', by=None):
@@ -34,7 +27,7 @@ def test_no_detections_are_a_header_and_a_zero():
 
 @pytest.mark.parametrize('frame_id', ['', 'abc', 'abcd'])
 def test_a_box_is_written_as_center_and_size_behind_its_score(frame_id):
-    message = written(one_box(class_names=('cat',)), frame_id=frame_id)
+    message = written(detections(BOX, score=0.5, class_names=('cat',)), frame_id=frame_id)
     assert message.tobytes().count(b'\4\0\0\0cat\0') == 1
     assert struct.unpack_from('<5dI', message, message.size - 45) == (25, 50, 0, 30, 60, 1)
     assert struct.unpack_from('<d', message, message.size - 397) == (0.5,)
@@ -42,12 +35,7 @@ def test_a_box_is_written_as_center_and_size_behind_its_score(frame_id):
 
 def test_the_same_class_in_another_place_is_written_alike():
     writer = DetectionWriter()
-    found = Detections(
-        np.zeros((3, 4), np.float32),
-        np.zeros(3, np.float32),
-        np.array([1, 0, 1]),
-        class_names=('cat', 'a dog'),
-    )
+    found = detections(*[BOX] * 3, label=(1, 0, 1), class_names=('cat', 'a dog'))
     both = written(found, by=writer).tobytes()
     assert (both.count(b'a dog\0'), both.count(b'cat\0')) == (2, 1)
     indices = writer.write(found, (0, 0), 'abc', class_id_format='index').tobytes()
@@ -58,7 +46,7 @@ def test_the_same_class_in_another_place_is_written_alike():
 def test_changing_frame_ids_do_not_fill_memory():
     writer = DetectionWriter()
     for number in range(200):
-        written(one_box(), frame_id=f'frame {number}', by=writer)
+        written(detections(BOX), frame_id=f'frame {number}', by=writer)
     assert len(writer._layouts) < 50
 
 
@@ -69,7 +57,7 @@ def test_changing_classes_do_not_fill_memory():
     tracemalloc.start()
     try:
         for label in range(len(names)):
-            message = written(one_box(label, names), by=writer)
+            message = written(detections(BOX, label=label, class_names=names), by=writer)
             assert message.tobytes().count(names[label].encode() + b'\0') == 1
         assert tracemalloc.get_traced_memory()[0] < 4 << 20
     finally:
@@ -79,16 +67,13 @@ def test_changing_classes_do_not_fill_memory():
 def test_other_class_names_are_written_as_soon_as_they_come():
     writer = DetectionWriter()
     for names in (('cat',), ('dog',)):
-        assert names[0].encode() in written(one_box(0, names), by=writer).tobytes()
+        message = written(detections(BOX, class_names=names), by=writer)
+        assert names[0].encode() in message.tobytes()
 
 
 def two_boxes():
-    found = Detections(
-        np.array([[10, 20, 40, 80], [0, 0, 2, 4]], np.float32),
-        np.array([0.5, 0.25], np.float32),
-        np.array([1, 0], np.int32),
-        class_names=('cat', 'a dog'),
-    )
+    names = {'class_names': ('cat', 'a dog')}
+    found = detections(BOX, (0, 0, 2, 4), score=(0.5, 0.25), label=(1, 0), **names)
     return written(found).copy()
 
 
@@ -121,5 +106,5 @@ def test_a_damaged_message_is_read_or_refused(changes):
 
 def test_kept_message_is_not_overwritten():
     writer = DetectionWriter()
-    first, second = (written(one_box(), (number, 0), by=writer) for number in (1, 2))
+    first, second = (written(detections(BOX), (number, 0), by=writer) for number in (1, 2))
     assert (first[4], second[4]) == (1, 2)
