@@ -147,13 +147,6 @@ def test_several_chosen_masks_are_decoded_one_by_one():
     assert masks['drive'].labels[:31].all() and not masks['drive'].labels[33:].any()
 
 
-def test_without_labels_several_masks_have_no_names():
-    options = LabeledOptions(outputs=('drive', 'lane'))
-    fitted = fit(network(MASKS, names="{0: 'car', 1: 'van'}"), options, SEGMENTERS)
-    assert fitted.class_names == ()
-    assert fitted.decoder.head.names_by_output(()) == {'drive': (), 'lane': ()}
-
-
 EXPORT = 'Remedy: Export the network as described'
 
 

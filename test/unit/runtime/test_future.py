@@ -69,31 +69,21 @@ def test_a_future_is_not_done_while_another_thread_waits_for_its_result():
     assert future.done()
 
 
-def test_a_callback_is_called_with_the_future_on_another_thread():
-    run, called, threads = Run(), threading.Event(), []
+@pytest.mark.parametrize('error', [None, GpuFailedError('lost')], ids=['result', 'failure'])
+def test_a_callback_is_called_with_the_future_on_another_thread(error):
+    run, called, seen = Run(error), threading.Event(), []
 
     def callback(future):
-        threads.append((future.result(), threading.get_ident()))
-        called.set()
-
-    run.future().add_done_callback(callback)
-    assert not called.is_set()
-    run.ended.set()
-    assert called.wait(30)
-    ((value, thread),) = threads
-    assert value == 5 and thread != threading.get_ident()
-
-
-def test_a_callback_is_also_called_after_a_failure(caplog):
-    run, called = Run(GpuFailedError('lost')), threading.Event()
-    run.ended.set()
-
-    def callback(future):
+        seen.extend((future, threading.get_ident()))
         called.set()
         future.result()
 
-    run.future().add_done_callback(callback)
+    future = run.future()
+    future.add_done_callback(callback)
+    assert not called.is_set()
+    run.ended.set()
     assert called.wait(30)
+    assert seen[0] is future and seen[1] != threading.get_ident()
 
 
 def test_several_threads_get_one_result():

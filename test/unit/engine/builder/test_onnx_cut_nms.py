@@ -1,8 +1,9 @@
 """NMS cut off a network: the decoder after it finds what the whole network found."""
 
+from contextlib import closing
+
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 
 from support.networks.nms import (
@@ -26,7 +27,8 @@ from trt_ros.engine.builder.onnx_check import read_onnx
 from trt_ros.engine.builder.onnx_cut_nms import UncuttableError, cut_nms, write_cut
 from trt_ros.families.family import NetworkDescription
 from trt_ros.results.boxes import Detections
-from trt_ros.tensors import CUT_NMS, TensorSpec
+from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
+from trt_ros.tensors import CUT_NMS
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
@@ -38,31 +40,17 @@ def cut(path):
 
 
 @pytest.fixture
-def run():
+def run(tmp_path):
     """Run an ONNX file, or a model, on a random image; give inputs, outputs and metadata."""
 
     def run(model, seed=0, **others):
-        data = str(model) if not hasattr(model, 'graph') else model.SerializeToString()
-        session = onnxruntime.InferenceSession(data, providers=['CPUExecutionProvider'])
+        if hasattr(model, 'graph'):
+            onnx.save(model, tmp_path / 'cut.onnx')
+            model = tmp_path / 'cut.onnx'
         image = np.random.default_rng(seed).random((1, 3, SIZE, SIZE), np.float32)
-        feeds = {'images': image, **others}
-        answers = session.run(None, {one.name: feeds[one.name] for one in session.get_inputs()})
-        specs = [
-            tuple(
-                TensorSpec(
-                    one.name,
-                    tuple(size if isinstance(size, int) else -1 for size in one.shape),
-                    {'float': 'float32', 'float16': 'float16', 'int64': 'int64', 'int32': 'int32'}[
-                        one.type[7:-1]
-                    ],
-                    mode,
-                )
-                for one in each
-            )
-            for mode, each in (('input', session.get_inputs()), ('output', session.get_outputs()))
-        ]
-        outputs = dict(zip([one.name for one in session.get_outputs()], answers))
-        return specs, outputs, session.get_modelmeta().custom_metadata_map
+        with closing(OnnxRuntimeRunner.open(model, threads=1)) as runner:
+            outputs = runner.infer({'images': image, **others})
+            return (runner.inputs, runner.outputs), outputs, runner.metadata
 
     return run
 
@@ -119,35 +107,20 @@ def test_omitted_and_computed_thresholds_apply(tmp_path, run, head, inputs, end)
     assert_equal(detect(run(model))[1], detect(run(path))[1])
 
 
-def test_boxes_as_centers_and_sizes_become_corners(tmp_path, run):
-    path = write_nms(
-        tmp_path,
-        PICKED,
-        SUPPRESS.replace('NonMaxSuppression', 'NonMaxSuppression <center_point_box = 1>') + PICK,
-        heads=HEADS.replace('Sub (wide, four)', 'Identity (wide)'),
-    )  # No size is below zero.
-    _, answers, _ = run(path)
-    cx, cy, width, height = answers['out_boxes'].T
-    order = np.argsort(-answers['out_scores'])
-    letterbox = Letterbox.fit(IMAGE_SIZE, (SIZE, SIZE), 'letterbox')
-    corners = letterbox.to_image(
-        np.stack([cx - width / 2, cy - height / 2, cx + width / 2, cy + height / 2], axis=1)
-    )[order]
-    inside = (corners[:, :2] < corners[:, 2:]).all(axis=1)
-    _, found = detect(run(cut(path)[0]))
-    assert found.labels.tolist() == answers['out_labels'][order][inside].tolist()
-    np.testing.assert_allclose(found.xyxy, corners[inside], atol=1e-4)
-
-
-def test_layers_that_gather_selected_boxes_are_cut_too(tmp_path, run):
-    path = write_nms(tmp_path, PICKED, SUPPRESS + PICK)
+@pytest.mark.parametrize('are_centers', [False, True], ids=['corners', 'centers'])
+def test_layers_that_gather_selected_boxes_are_cut_too(tmp_path, run, are_centers):
+    suppress, heads = SUPPRESS, HEADS
+    if are_centers:
+        suppress = suppress.replace('Suppression', 'Suppression <center_point_box = 1>')
+        heads = heads.replace('Sub (wide, four)', 'Identity (wide)')  # No size is below zero.
+    path = write_nms(tmp_path, PICKED, suppress + PICK, heads=heads)
     (_, outputs), answers, _ = run(path)
     assert [spec.name for spec in outputs] == ['out_boxes', 'out_scores', 'out_labels']
+    first, second = np.split(answers['out_boxes'], 2, axis=1)
+    if are_centers:
+        first, second = first - second / 2, first + second / 2
     letterbox = Letterbox.fit(IMAGE_SIZE, (SIZE, SIZE), 'letterbox')
-    boxes = answers['out_boxes']
-    corners = letterbox.to_image(
-        np.hstack([np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:])])
-    )
+    corners = letterbox.to_image(np.hstack([np.minimum(first, second), np.maximum(first, second)]))
     keep = np.flatnonzero((corners[:, :2] < corners[:, 2:]).all(axis=1))
     keep = keep[np.argsort(-answers['out_scores'][keep])]
     _, found = detect(run(cut(path)[0]))

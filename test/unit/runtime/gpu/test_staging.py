@@ -18,13 +18,6 @@ def image(nbytes, pinned=HEADER_NBYTES, **changes):
     )
 
 
-def test_a_small_image_is_transferred_by_the_graph_with_the_header():
-    plan = plan_transfers([image(100)], GPU, HEADER_NBYTES, CHUNK)
-    (piece,) = plan.pieces
-    assert (piece.start, piece.stop, piece.pinned, piece.send) == (0, 100, 256, (0, 0, 0))
-    assert plan.in_graph == ((GPU, 0, 356),)
-
-
 def test_the_first_piece_is_transferred_with_the_header_and_the_last_by_the_graph():
     plan = plan_transfers([image(LARGE)], GPU, HEADER_NBYTES, CHUNK)
     assert [piece.send for piece in plan.pieces] == [
@@ -43,12 +36,6 @@ def test_images_of_a_batch_are_cut_separately():
         (0, CHUNK, CHUNK + 1),
         (1, 0, 0),
     ]
-
-
-def test_images_read_in_place_are_not_transferred():
-    plan = plan_transfers([Part(LARGE, 256, 0, False, True)], 0, HEADER_NBYTES, CHUNK)
-    assert [piece.send for piece in plan.pieces] == [(0, 0, 0)] * 3
-    assert plan.in_graph == ()
 
 
 def test_zero_copy_images_need_no_piece_and_the_graph_transfers_the_header():
