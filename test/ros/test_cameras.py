@@ -1,6 +1,7 @@
 """One detector, one network, three cameras."""
 
 from contextlib import contextmanager
+from copy import deepcopy
 
 from demo.scene import held_out
 from diagnostic_msgs.msg import DiagnosticArray
@@ -25,21 +26,16 @@ FRONT, LEFT, REAR = TOPICS = ('/front/image_raw', 'left/image', 'rear')
 
 def names_of(node_name):
     """Name the topics that those of `image_topics` are: each node has cameras of its own."""
-    return {
-        FRONT: f'/{node_name}_front/image_raw',
-        LEFT: f'/{node_name}_left/image',
-        REAR: f'/{node_name}_rear/image_raw',
-    }
+    return {topic: f'/{node_name}_{topic.strip("/")}' for topic in TOPICS}
 
 
-def start_cameras(start, name, network, **parameters):
-    remaps = [
-        part
-        for topic, remapped in names_of(name).items()
-        for part in ('-r', f'{topic}:={remapped}')
-    ]
+def start_rig(start, name, folder, network='runs', **parameters):
+    """Start a detector of three cameras, whose runs are files in a folder."""
+    pairs = names_of(name).items()
+    remaps = [part for pair in pairs for part in ('-r', ':='.join(pair))]
     given = {'image_topics': list(TOPICS), 'frames_in_flight': 1, **parameters}  # Runs are held.
-    return start(name, *remaps, model_path=network, **given)
+    node = start(name, *remaps, model_path=f'{network}:{folder}', autostart=True, **given)
+    return Rig(node, folder)
 
 
 class Rig:
@@ -78,15 +74,12 @@ class Rig:
 
     def publish(self, topic, **changes):
         """Publish a camera's image under a stamp of its own, return the stamp."""
-        image = self.images[topic]
-        kept = {field: getattr(image, field) for field in changes}
+        image = deepcopy(self.images[topic])
         self.last_stamp += 1
         image.header.stamp.sec = self.last_stamp
         for field, value in changes.items():
             setattr(image, field, value)
         self.publishers[topic].publish(image)
-        for field, value in kept.items():
-            setattr(image, field, value)
         return self.last_stamp
 
     def result(self, topic, stamp):
@@ -138,16 +131,13 @@ class Rig:
 
 @pytest.fixture(scope='module')
 def rig(fake_detector, tmp_path_factory):
-    folder = tmp_path_factory.mktemp('runs')
-    return Rig(start_cameras(fake_detector, 'cameras', f'runs:{folder}', autostart=True), folder)
+    return start_rig(fake_detector, 'cameras', tmp_path_factory.mktemp('runs'))
 
 
 @pytest.fixture(scope='module')
 def one_by_one(fake_detector, tmp_path_factory):
     folder = tmp_path_factory.mktemp('runs_of_one')
-    return Rig(
-        start_cameras(fake_detector, 'one_by_one', f'fixed:{folder}', autostart=True), folder
-    )
+    return start_rig(fake_detector, 'one_by_one', folder, 'fixed')
 
 
 def test_each_camera_gets_its_own_results_under_its_own_header_on_its_own_topic(rig):
@@ -227,14 +217,13 @@ def test_a_camera_without_images_is_named(one_by_one):
             rig.detect(topic)
         return rig.diagnostics()['message']
 
-    ending = 'on /one_by_one_rear/image_raw: 1 publisher, no messages'
+    ending = 'on /one_by_one_rear: 1 publisher, no messages'
     peer.wait_until(lambda: ending in message_while(FRONT, LEFT), ending)
     peer.wait_until(lambda: message_while(FRONT, LEFT, REAR) == 'active', 'all cameras')
 
 
 def test_batch_smaller_than_number_of_cameras(fake_detector, tmp_path):
-    given = {'autostart': True, 'max_batch_size': 2}
-    rig = Rig(start_cameras(fake_detector, 'two_of_three', f'runs:{tmp_path}', **given), tmp_path)
+    rig = start_rig(fake_detector, 'two_of_three', tmp_path, max_batch_size=2)
     with rig.during_a_run(1, 2, 1) as stamps:
         stamps.update({topic: rig.publish(topic) for topic in TOPICS})
 

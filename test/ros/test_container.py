@@ -299,13 +299,6 @@ def test_a_lifecycle_node_without_options_is_renamed_and_changes_state(container
 DETECTOR = {'plugin': 'trt_ros::DetectorNode', 'package': 'trt_ros'}
 
 
-def test_our_detector_configures_and_activates_in_a_container(container):
-    assert container.load(**DETECTOR, parameters=[('model_path', str(MODEL))]).success
-    detector = RemoteNode(container.peer, 'detector')
-    assert detector.change('configure') and detector.change('activate')
-    container.says('[detector]: activate: inactive -> active')
-
-
 def test_a_failed_autostart_does_not_end_the_container(container):
     parameters = [('model_path', 'no_such.onnx'), ('autostart', True)]
     assert container.load(**DETECTOR, node_name='failing', parameters=parameters).success

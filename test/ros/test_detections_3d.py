@@ -39,11 +39,8 @@ def image_of(pixels, encoding, seconds, frame_id='depth_optical'):
 def detections_of(scene, seconds):
     array = Detection2DArray()
     for index in range(len(SOLIDS)):
-        box, names = (
-            scene.box(index, 0.2)[:4],
-            {'class_id': f'class {index}', 'id': f'{index + 7}'},
-        )
-        array.detections.append(detection(*box, score=0.5, **names))
+        box, given = scene.box(index, 0.2)[:4], {'id': f'{index + 7}', 'score': 0.5}
+        array.detections.append(detection(*box, class_id=f'class {index}', **given))
     return stamped(array, seconds, 'color_optical')
 
 

@@ -162,6 +162,7 @@ def test_jpeg_decoder_of_a_network_without_gpu(fake_detector):
         'Remedy: Install nvidia-nvimgcodec-cu13[nvjpeg] (or -cu12), or set auto.'
     )
     node.wait_for_failed_start()
+    assert 'Traceback' not in node.log
 
 
 def test_scores_outside_0_to_1_drop_their_frame_and_no_other(start_lane):

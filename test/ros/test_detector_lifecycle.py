@@ -33,20 +33,6 @@ def node(shared):
     assert shared.process.poll() is None
 
 
-def test_every_transition_reaches_its_state(node):
-    assert node.state == 'unconfigured'
-    for label, state in (
-        ('configure', 'inactive'),
-        ('activate', 'active'),
-        ('deactivate', 'inactive'),
-        ('activate', 'active'),
-        ('deactivate', 'inactive'),
-        ('cleanup', 'unconfigured'),
-    ):
-        assert node.change(label)
-        assert node.state == state
-
-
 @pytest.mark.parametrize(
     'request_',
     [
@@ -175,21 +161,6 @@ def test_sigterm_during_slow_configure_shuts_down_cleanly(fake_detector, tmp_pat
     assert node.process.wait(DEADLINE_SECONDS) == 0, node.log
     assert 'Traceback' not in node.log
     assert 'on_configure was cancelled' in node.log
-
-
-def test_unconfigured_node_logs_what_it_waits_for(fake_detector):
-    node = fake_detector('waits', '-r', '__ns:=/front')
-    node.wait_for_log(
-        'Waiting for configure: ros2 lifecycle set /front/waits configure, then '
-        'ros2 lifecycle set /front/waits activate.'
-    )
-
-
-def test_failed_autostart_reports_the_reason_and_exits_with_1(fake_detector):
-    node = fake_detector('not_started', autostart=True, model_path='broken:')
-    node.wait_for_failed_start()
-    assert 'on_configure failed. The model is broken.' in node.log
-    assert 'Traceback' not in node.log
 
 
 @pytest.mark.parametrize('state', ['unconfigured', 'inactive', 'active'])

@@ -63,8 +63,7 @@ def folder(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture(scope='module')
-def pictures_node(start_node, folder):
+def test_a_folder_is_published_once_in_order_with_its_calibration(start_node, folder):
     node = start_node(
         'pictures',
         'trt_ros.nodes.image_source',
@@ -78,11 +77,7 @@ def pictures_node(start_node, folder):
         calibration_path=str(folder / 'calibration.yaml'),
     )
     assert node.change('configure')
-    return node
-
-
-def test_a_folder_is_published_once_in_order_with_its_calibration(pictures_node):
-    peer, node = pictures_node.peer, pictures_node
+    peer = node.peer
     images = peer.inbox(Image, '/front/image_raw')
     compressed = peer.inbox(CompressedImage, '/front/image_raw/compressed')
     infos = peer.inbox(CameraInfo, '/front/camera_info')

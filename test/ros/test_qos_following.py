@@ -21,11 +21,9 @@ from trt_ros.nodes.detector import DetectorNode
 from trt_ros.ros.dds.transport import subscribe_serialized, usable_rcl
 
 
-def asked_for(peer, topic):
-    return [
-        each.qos_profile.reliability.name.lower()
-        for each in peer.node.get_subscriptions_info_by_topic(topic)
-    ]
+def asked_for(node, topic):
+    found = node.get_subscriptions_info_by_topic(topic)
+    return [each.qos_profile.reliability.name.lower() for each in found]
 
 
 def start(fake_detector, name, *args, **parameters):
@@ -64,7 +62,7 @@ def test_reliability_follows_changing_publishers(
         def publish():
             for each in publishers:
                 each.publish(image)
-            return asked_for(peer, topic) == [reliability]
+            return asked_for(peer.node, topic) == [reliability]
 
         peer.wait_until(publish, reliability)
         for each in publishers:
@@ -107,13 +105,8 @@ def test_reliability_follows_each_camera(fake_detector, peer):
         peer.publisher(Image, '/left', QOS['reliable']),
         peer.publisher(Image, '/right', QOS['best_effort']),
     ]
-    peer.wait_until(
-        lambda: (
-            (asked_for(peer, '/left'), asked_for(peer, '/right'))
-            == (['reliable'], ['best_effort'])
-        ),
-        'both',
-    )
+    peer.wait_until(lambda: asked_for(peer.node, '/left') == ['reliable'], 'the left one')
+    peer.wait_until(lambda: asked_for(peer.node, '/right') == ['best_effort'], 'the right one')
     for each in publishers:
         peer.run_on_executor(lambda each=each: peer.node.destroy_publisher(each))
 
@@ -183,10 +176,7 @@ class LocalDetector:
         return self.node._counts
 
     def asks_for(self):
-        return [
-            each.qos_profile.reliability.name.lower()
-            for each in self.node.get_subscriptions_info_by_topic('image')
-        ]
+        return asked_for(self.node, 'image')
 
     def close(self):
         self.is_ending = True

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 from rclpy.qos import DurabilityPolicy, QoSProfile
-from rclpy.serialization import deserialize_message, serialize_message
-from sensor_msgs.msg import Image
+from rclpy.serialization import serialize_message
 from std_msgs.msg import Header
 from vision_msgs.msg import (
     Detection2D,
@@ -17,25 +16,8 @@ from support.dds import Inbox
 from support.objects import detections
 from trt_ros.results.boxes import OrientedBoxes
 from trt_ros.ros.class_ids import ClassIds
-from trt_ros.ros.dds import transport
-from trt_ros.ros.dds.cdr import ImageWriter
 from trt_ros.ros.dds.cdr_detections import DetectionWriter, read_detections
 from trt_ros.ros.messages import DetectionSender, read_boxes
-
-
-def test_a_frame_is_written_in_place_and_arrives_as_typed_images_do(
-    node, publisher, subscribe_rcl
-):
-    inbox = Inbox(lambda message: deserialize_message(message.tobytes(), Image))
-    subscribe_rcl(inbox, publisher)
-    writer = ImageWriter()
-    pixels = writer.begin((3, 4), 'camera', (640, 480), 'bgr8')
-    pixels[:] = np.arange(480)[:, None, None] % 256
-    transport.serialized_publish(node, publisher)(writer.message)
-    expected = Image(height=480, width=640, encoding='bgr8', step=1920, data=pixels.tobytes())
-    expected.header.frame_id = 'camera'
-    expected.header.stamp.sec, expected.header.stamp.nanosec = 3, 4
-    assert inbox.wait(1) == [expected]
 
 
 @pytest.mark.parametrize('value', [1e300, np.nan, -np.inf])

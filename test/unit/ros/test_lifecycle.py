@@ -101,18 +101,20 @@ def test_a_parameter_that_cannot_be_applied_is_refused_and_keeps_its_value(conte
 
 
 def test_a_node_with_a_manager_does_not_ask_for_configure(context, spin, capfd):
-    managed, other = (ManagedNode(name, context=context) for name in ('managed', 'other'))
-    other.create_client(ChangeState, '/managed/change_state')
-    wait_until(lambda: managed.count_clients('/managed/change_state'))
-    log = ''
+    managed, other = (
+        ManagedNode(name, namespace='front', context=context) for name in ('managed', 'other')
+    )
+    other.create_client(ChangeState, 'managed/change_state')
+    wait_until(lambda: managed.count_clients('managed/change_state'))
+    log, command = '', 'ros2 lifecycle set /front/other'
 
     def other_asks():
         nonlocal log
         log += capfd.readouterr().err
-        return 'ros2 lifecycle set /other configure' in log
+        return f'Waiting for configure: {command} configure, then {command} activate.' in log
 
     spin(other_asks, managed, other)  # Created later, so its timer is the later one.
-    assert 'ros2 lifecycle set /managed configure' not in log
+    assert '/front/managed configure' not in log
 
 
 def test_a_node_without_frames_and_subscribers_is_looked_at_every_other_second(context):

@@ -1,5 +1,7 @@
 """Headers of JPEG images that OpenCV wrote, some of them damaged, and frames of their pixels."""
 
+from functools import partial
+
 import cv2
 import numpy as np
 import pytest
@@ -34,23 +36,32 @@ def pixels():
     return np.stack([3 * x, 5 * y, x + y], -1).astype(np.uint8)
 
 
-@pytest.mark.parametrize('name', SAMPLINGS)
-def test_usual_color_jpeg_is_plain(pixels, name):
-    header = read_jpeg_header(jpeg_of(pixels, SAMPLING_FACTOR=sampling(name)))
-    assert (header.width, header.height, header.channels, header.is_plain) == (67, 45, 3, True)
+def with_bytes(jpeg, inserted):
+    """Insert bytes behind the first marker."""
+    return np.concatenate([jpeg[:2], np.frombuffer(inserted, np.uint8), jpeg[2:]])
 
 
-def test_gray_and_restart_intervals_are_plain(pixels):
-    assert read_jpeg_header(jpeg_of(pixels[..., 0])).is_plain
-    assert read_jpeg_header(jpeg_of(pixels[..., 0])).channels == 1
-    assert read_jpeg_header(jpeg_of(pixels, RST_INTERVAL=2)).is_plain
+def with_adobe(jpeg, transform):
+    """Insert the segment that tells the colors."""
+    return with_bytes(jpeg, b'\xff\xee\x00\x0eAdobe\x00\x64\x00\x00\x00\x00' + bytes([transform]))
 
 
-def test_trailing_bytes_and_fill_bytes_are_accepted(pixels):
-    jpeg = jpeg_of(pixels)
-    assert read_jpeg_header(np.concatenate([jpeg, np.zeros(50, np.uint8)])).is_plain
-    filled = np.concatenate([jpeg[:2], np.full(3, 0xFF, np.uint8), jpeg[2:]])
-    assert read_jpeg_header(filled).is_plain
+@pytest.mark.parametrize(
+    ('make', 'channels'),
+    [
+        *((partial(jpeg_of, SAMPLING_FACTOR=sampling(name)), 3) for name in SAMPLINGS),
+        (lambda pixels: jpeg_of(pixels[..., 0]), 1),
+        (lambda pixels: jpeg_of(pixels, RST_INTERVAL=2), 3),
+        (lambda pixels: np.concatenate([jpeg_of(pixels), np.zeros(50, np.uint8)]), 3),
+        (lambda pixels: with_bytes(jpeg_of(pixels), b'\xff\xff\xff'), 3),
+        (lambda pixels: with_adobe(jpeg_of(pixels), 1), 3),
+    ],
+    ids=[*SAMPLINGS, 'gray', 'restarts', 'trailing bytes', 'fill bytes', 'Adobe 1'],
+)
+def test_usual_jpeg_is_plain(pixels, make, channels):
+    header = read_jpeg_header(make(pixels))
+    found = header.width, header.height, header.channels, header.is_plain
+    assert found == (67, 45, channels, True)
 
 
 @pytest.mark.parametrize(
@@ -61,23 +72,13 @@ def test_trailing_bytes_and_fill_bytes_are_accepted(pixels):
         lambda pixels: patched(jpeg_of(pixels), 0xC0, 4, b'\x0c'),  # 12 bits.
         lambda pixels: patched(jpeg_of(pixels), 0xC0, 5, b'\0\0'),  # The height comes later.
         lambda pixels: patched(jpeg_of(pixels), 0xC0, 10, b'R\x22\x00G\x11\x01B\x11\x01'),
+        lambda pixels: with_adobe(jpeg_of(pixels), 0),
+        lambda pixels: with_adobe(jpeg_of(pixels), 2),
     ],
-    ids=['progressive', '4:1:1', '12 bits', 'no height', 'other components'],
+    ids=['progressive', '4:1:1', '12 bits', 'no height', 'components', 'Adobe 0', 'Adobe 2'],
 )
 def test_unusual_jpeg_is_for_the_cpu(pixels, make):
     assert not read_jpeg_header(make(pixels)).is_plain
-
-
-def test_adobe_segment_tells_the_colors(pixels):
-    jpeg = jpeg_of(pixels)
-
-    def with_transform(value):
-        segment = b'\xff\xee\x00\x0eAdobe\x00\x64\x00\x00\x00\x00' + bytes([value])
-        return np.concatenate([jpeg[:2], np.frombuffer(segment, np.uint8), jpeg[2:]])
-
-    assert read_jpeg_header(with_transform(1)).is_plain
-    assert not read_jpeg_header(with_transform(0)).is_plain
-    assert not read_jpeg_header(with_transform(2)).is_plain
 
 
 def test_other_files_have_no_jpeg_header(pixels):
