@@ -39,7 +39,6 @@ class EmbeddingHead(Head[Tensors]):
 
     @cached_property
     def output_name(self) -> str:
-        """Name of the output that is a vector."""
         (spec,) = vectors(self.reading.network)
         return spec.name
 
@@ -63,7 +62,6 @@ class TensorHead(Head[Tensors]):
     takes_regions = True
 
     def decode(self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds) -> Tensors:
-        """Return copies of all outputs."""
         return Tensors({name: output.copy() for name, output in outputs.items()})
 
 

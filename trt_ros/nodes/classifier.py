@@ -53,7 +53,6 @@ class ClassifierNode(RegionNode, LabeledNode):
         outputs.publish(ClassificationMessage(header=header, results=self._best(result)))
 
     def publish_objects(self, outputs: Publisher, found: ObjectResults, header: Header) -> None:
-        """Publish all detections of one image, those that were run with their classes."""
         for detection, result in zip(found.objects.detections, found.results):
             add_results(detection, self._best(result))
         found.objects.message.header = header

@@ -101,7 +101,6 @@ class DepthNode(InferenceNode):
     families = DEPTHS
 
     def open(self) -> Iterable[str]:
-        """Open the pipeline and find out what its values are; return log lines."""
         lines = list(super().open())
         head: Any = self.pipeline.decoder.head
         is_pair = len(self.inputs.topics) > 1 and self.inputs.in_sets
@@ -146,7 +145,6 @@ class DepthNode(InferenceNode):
         )
 
     def activate(self) -> None:
-        """Subscribe to camera_info and to the images."""
         self._calibrations: dict[str, CameraInfoStream] = {}
         for topic in self.inputs.topics:
             if isinstance(topic.codec, ImageCodec):

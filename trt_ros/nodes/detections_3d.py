@@ -238,7 +238,6 @@ class InstanceImageCodec(RawImageCodec):
     noun = 'message'
 
     def frame(self, image: ImageView) -> Content:
-        """Return the pixels of a view."""
         if image.encoding != 'mono16':
             raise BadFrameError(
                 'not an image of instances',

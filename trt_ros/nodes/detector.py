@@ -100,7 +100,6 @@ class DetectorNode(ObjectNode):
     def publish(
         self, outputs: DetectorOutputs, result: Boxes, header: Header, frame: Frame
     ) -> None:
-        """Publish the detections of one image and, if configured, text and tracks."""
         parameters, thresholds = self.parameters, self.class_thresholds
         if outputs.text is not None:
             outputs.text.send(read_texts(result, thresholds.score), header, 'name')

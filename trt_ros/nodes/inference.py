@@ -363,5 +363,4 @@ class CameraInputs(NodeInputs):
         self._node.published(result)
 
     def ignored_parameters(self) -> set[str]:
-        """Return the names of the parameters of bindings."""
         return {each.name for each in fields(BindingParameters)}

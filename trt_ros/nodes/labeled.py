@@ -52,7 +52,6 @@ class LabeledNode(InferenceNode):
         self.parameters_changed()
 
     def parameters_changed(self) -> None:
-        """Publish the class names with the new threshold."""
         header = Header(stamp=self.get_clock().now().to_msg())
         for prefix, class_map in self.class_maps().items():
             classes = [VisionClass(class_id=each, class_name=n) for each, n in class_map.items()]
@@ -65,7 +64,6 @@ class ObjectNode(LabeledNode):
     """A node that detects objects, with ThresholdOptions and, configured, `class_thresholds`."""
 
     def parameters_changed(self) -> None:
-        """Look up the chosen classes, and publish the class names with the new threshold."""
         self._counts.note(FULL_FRAMES, 0)
         resolve = self.pipeline.resolve_classes
         self.class_thresholds: Thresholds = resolve(self.parameters.thresholds())
@@ -79,15 +77,12 @@ class ObjectNode(LabeledNode):
         return thresholds
 
     def start(self, frames: list[Frame]) -> Future[Sequence[Any]]:
-        """Run the pipeline with the current thresholds."""
         return self.pipeline.start_batch(frames, self._run_thresholds)
 
     def infer_inputs(self, inputs: RunInputs) -> Any:
-        """Run the pipeline on a set of inputs, as `infer` on images."""
         return self.pipeline.infer(inputs, self._run_thresholds)
 
     def published(self, result: Any) -> None:
-        """Count an image that reaches max_detections."""
         limit = min(self._run_thresholds.max_detections, self.pipeline.max_detections)
         if isinstance(result, Objects) and len(result) >= limit:
             self._counts.note(FULL_FRAMES)

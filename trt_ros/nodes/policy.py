@@ -136,7 +136,6 @@ class PolicyNode(InferenceNode):
         return publisher
 
     def activate(self) -> None:
-        """Subscribe to the inputs and start the timer of the commands."""
         parameters: PolicyParameters = self.parameters
         with self._lock:
             is_stopped, is_enabled = self._is_allowed

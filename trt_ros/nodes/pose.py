@@ -66,7 +66,6 @@ class PoseNode(RegionNode, ObjectNode):
     families = POSES
 
     def ignored_parameters(self) -> set[str]:
-        """Return the names of parameters that have no effect; regions have the given classes."""
         return super().ignored_parameters() | (
             THRESHOLD_NAMES if self.parameters.regions else set()
         )
@@ -107,7 +106,6 @@ class PoseNode(RegionNode, ObjectNode):
         self._draw(outputs, result, header, frame)
 
     def publish_objects(self, outputs: PoseOutputs, found: ObjectResults, header: Header) -> None:
-        """Publish the detections of one image that were run, and their keypoints and classes."""
         detections = found.objects.detections
         if self.pipeline.decoder.class_count:
             self._add_classes(found)

@@ -79,11 +79,9 @@ class SegmenterNode(ObjectNode):
         return super().class_maps()
 
     def label_threshold(self) -> float:
-        """Return the minimum score of the published classes; a semantic mask has none."""
         return super().label_threshold() if self._has_instances else 0.0
 
     def ignored_parameters(self) -> set[str]:
-        """Return the names of parameters that have no effect; a semantic mask has no objects."""
         return super().ignored_parameters() | (set() if self._has_instances else THRESHOLD_NAMES)
 
     def _prefixes(self, masks: list[str]) -> dict[str, str]:

@@ -79,7 +79,6 @@ class TensorNode(RegionNode):
     def publish(
         self, outputs: TensorOutputs, result: Tensors, header: Header, frame: Frame | None
     ) -> None:
-        """Publish the output tensors of one run; `frame` is None with bindings."""
         outputs.tensors(result, header)
         if outputs.keypoints is not None and outputs.keypoints.is_wanted():
             is_found = result['scores'][0] > 0
@@ -92,7 +91,6 @@ class TensorNode(RegionNode):
     def publish_objects(
         self, outputs: TensorOutputs, found: ObjectResults, header: Header
     ) -> None:
-        """Publish the detections of one image that were run, and a row per detection."""
         assert outputs.detections is not None
         detections = found.objects.detections
         outputs.detections.publish(Detection2DArray(header=header, detections=detections))
@@ -103,7 +101,6 @@ class TensorNode(RegionNode):
         )
 
     def options(self) -> PipelineOptions:
-        """Return the options of the pipeline, with the binding that `input: tensors` is."""
         parameters: TensorParameters = self.parameters
         if parameters.input == 'image':
             return parameters
@@ -121,7 +118,6 @@ class TensorNode(RegionNode):
         return replace(parameters, inputs=(f'{OTHERS}=tensor:tensors',))
 
     def open(self) -> Iterable[str]:
-        """Open the pipeline and choose the messages; return log lines."""
         self.while_configured.callback(setattr, self, '_format', None)
         self._format = open_format(self.parameters.tensor_format)
         return [*super().open(), f'tensor format: {self._format.name}']

@@ -25,7 +25,6 @@ class Depth(Result):
     points: np.ndarray | None = None
 
     def as_json(self, write_array: WriteArray | None = None) -> dict[str, Any]:
-        """Return the minimum, median and maximum as data for JSON."""
         finite = self.values[np.isfinite(self.values)]
         values = np.percentile(finite, [0, 50, 100]).tolist() if finite.size else [None] * 3
         entry: dict[str, Any] = {
@@ -44,7 +43,6 @@ class Picture(Result):
     pixels: np.ndarray
 
     def as_json(self, write_array: WriteArray | None = None) -> dict[str, Any]:
-        """Return the size as data for JSON."""
         height, width = self.pixels.shape[:2]
         entry: dict[str, Any] = {'width': width, 'height': height}
         if write_array is not None:

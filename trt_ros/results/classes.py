@@ -42,7 +42,6 @@ class Classification(Result):
         return [(name_of(names, label), each) for label, each in zip(best.tolist(), scores)]
 
     def as_json(self, write_array: WriteArray | None = None) -> dict[str, Any]:
-        """Return the best classes as data for JSON."""
         return {
             'classes': [
                 {

@@ -172,7 +172,6 @@ class ClassMask(Result):
         return [self]
 
     def as_json(self, write_array: WriteArray | None = None) -> dict[str, Any]:
-        """Return the classes with their fractions as data for JSON."""
         return {'mask': self.entry('mask', write_array)}
 
     def entry(self, name: str, write_array: WriteArray | None) -> dict[str, Any]:
@@ -237,7 +236,6 @@ class ClassMasks(Result, dict[str, ClassMask]):
         return list(self.values())
 
     def as_json(self, write_array: WriteArray | None = None) -> dict[str, Any]:
-        """Return the data of each mask for JSON, by output."""
         return {
             'masks': {
                 name: mask.entry(

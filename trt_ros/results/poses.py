@@ -93,7 +93,6 @@ class Poses(BoxedObjects):
         return Poses(self.detections.take(indices), self.keypoints[indices], regions)
 
     def to_source(self, affine: np.ndarray) -> Poses:
-        """Return the keypoints, and the boxes around the boxes, in source pixels."""
         turn, shift = affine[:, :2].T, affine[:, 2]
         corners = self.corners() @ turn + shift
         keypoints = self.keypoints.copy()

@@ -53,7 +53,6 @@ class Text(Classification):
         return [(self.text, self.score)] if len(self.symbols) else []
 
     def as_json(self, write_array: WriteArray | None = None) -> dict[str, Any]:
-        """Return text and score as data for JSON."""
         return {'text': self.text, 'score': round(self.score, 4)}
 
 

@@ -224,7 +224,6 @@ class JointCommandTrajectory(JointCommand):
     name = 'JointCommandTrajectory'
 
     def message(self, rows: np.ndarray, stamp: Any, *, is_damping: bool = False) -> Any:
-        """Return all rows."""
         message = self._filled(rows, stamp, is_damping)
         message.step_dt, message.horizon = _duration(self._period), len(rows)
         return message

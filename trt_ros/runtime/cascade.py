@@ -101,7 +101,6 @@ class CascadePipeline(Pipeline[Any]):
     def start(
         self, frames: Sequence[Frame], thresholds: Thresholds, tensors: Arrays = NO_TENSORS
     ) -> Future[list[Any]]:
-        """Run the detector, and the other network on its objects; see Pipeline.start."""
         found = self.detector.start(frames, thresholds, tensors)
         return found.map(partial(self._with_regions, frames))
 

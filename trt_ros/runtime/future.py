@@ -86,7 +86,6 @@ class Finished(Future[ValueT_co]):
         self._value = value
 
     def result(self) -> ValueT_co:
-        """Return the result."""
         return self._value  # type: ignore[return-value]
 
 

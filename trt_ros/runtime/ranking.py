@@ -183,7 +183,6 @@ class _Remembering(CopyingRunner):
         self._known: dict[bytes, dict[str, np.ndarray]] = {}
 
     def infer(self, tensors: Arrays) -> dict[str, np.ndarray]:
-        """Run the network, or return what it has computed for these inputs."""
         key = b''.join(tensors[name].tobytes() for name in sorted(tensors))
         if key not in self._known:
             self._known[key] = super().infer(tensors)

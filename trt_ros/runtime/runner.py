@@ -120,7 +120,6 @@ class CopyingRunner(Runner):
         self.inputs, self.outputs = like.inputs, like.outputs
 
     def infer(self, tensors: Arrays) -> dict[str, np.ndarray]:
-        """Run the network once, and copy its outputs; see Runner.infer."""
         given = {spec.name: tensors[spec.name] for spec in self._network.inputs}
         return {name: np.array(value) for name, value in self._network.infer(given).items()}
 

@@ -59,7 +59,6 @@ class ClassThresholds(Thresholds):
         )
 
     def class_table(self) -> tuple[np.ndarray, float]:
-        """Return `table` and `others`."""
         return self.table, self.others
 
 

@@ -85,7 +85,6 @@ class MessageFeed(TensorFeed):
 
     @classmethod
     def size_of(cls, binding: Binding, outputs: Sequence[TensorSpec]) -> int | None:
-        """Return the number of elements that are named; see Feed.size_of."""
         fields = parse_fields(binding.tensor)
         sizes = [3 if name == GRAVITY else len(elements) for name, elements in fields]
         count = binding.settings.get(HISTORY, '1')

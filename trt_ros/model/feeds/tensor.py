@@ -55,7 +55,6 @@ class TensorFeed(Feed):
 
     @classmethod
     def bind(cls, binding: Binding, spec: TensorSpec, outputs: Sequence[TensorSpec]) -> Feed:
-        """Return the feed of a tensor with arithmetic, padding and first value, or raise."""
         if spec.dtype == 'object':
             raise TensorMismatchError(
                 f'The network input {spec.name} takes strings, which no message of tensors has.',
@@ -126,7 +125,6 @@ class TensorFeed(Feed):
         return array
 
     def stage(self, given: Given) -> tuple[np.ndarray, Sequence[Letterbox]]:
-        """Return the array, padded and converted to the network's dtype; see Feed.stage."""
         assert given.array is not None
         if self.padding is None:
             return as_tensor(self.spec, np.asarray(given.array)), ()

@@ -122,7 +122,6 @@ class VideoCodec(ImageCodec):
         return self.topic, self.message_type
 
     def lose(self, count: int) -> None:
-        """Continue at the next key frame."""
         if count:
             self._decoder.lose(count)
 

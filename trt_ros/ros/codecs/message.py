@@ -54,11 +54,9 @@ class MessageCodec(Codec):
 
     @property
     def has_stamp(self) -> bool:
-        """Whether the present type begins with a header."""
         return self._layouts[self.message_type].has_header
 
     def reader(self) -> Callable[[np.ndarray], Content]:
-        """Return the function that reads arrays by the fields of bindings; see Codec.reader."""
         return self._readers[self.message_type]
 
     def _reader(self, layout: MessageLayout) -> Callable[[np.ndarray], Content]:

@@ -74,7 +74,6 @@ class MultiArrayCodec(Codec):
         self._spec, self.message_type = spec, getattr(std_msgs, multi_array_name(spec.dtype))
 
     def reader(self) -> Callable[[np.ndarray], Content]:
-        """Return the function that reads an array of the input's name; see Codec.reader."""
         spec, dtype = (
             self._spec,
             MULTI_ARRAYS[self.message_type.__name__.removesuffix('MultiArray')],

@@ -181,12 +181,10 @@ class BundleExecution(Execution):
         self._held = self._bundle.groups_of({self._ids[name] for name in names})
 
     def enqueue_held(self, stream: int) -> None:
-        """Enqueue the networks that depend on held inputs alone."""
         for group in self._held:
             self._run(group, stream)
 
     def stages(self) -> list[Stage]:
-        """Return the work of each network or loop, but those of held inputs alone."""
         return [
             (f'inference {", ".join(group.networks)}', partial(self._run, group))
             for group in self._bundle.groups

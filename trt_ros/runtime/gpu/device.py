@@ -39,7 +39,6 @@ class GpuDevice(Device):
         return Cuda(self._gpu.index, self._gpu.context)
 
     def register(self, memory: np.ndarray) -> None:
-        """Page-lock a receive buffer, whose owner keeps it in place; see Device.register."""
         with (
             _logged('page-lock the receive buffers: the CPU copies images from them'),
             self._changes,

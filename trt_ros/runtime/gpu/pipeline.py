@@ -157,7 +157,6 @@ class GpuPipeline(Pipeline[Any]):
                 each.contexts.save_cache()
 
     def join(self, regions: Pipeline[Any], count: int) -> None:
-        """Run a pipeline of this GPU on the objects found, in the same graphs; see Pipeline."""
         is_alone = self.options.contexts == 1  # The pipeline of the objects has one context.
         if is_alone and isinstance(regions, GpuPipeline) and regions.gpu.index == self.gpu.index:
             with self.gpu.context:
@@ -191,7 +190,6 @@ class GpuPipeline(Pipeline[Any]):
     def run(
         self, frames: Sequence[Frame], thresholds: Thresholds, tensors: Arrays = NO_TENSORS
     ) -> list[Any]:
-        """Launch a run and wait for it; see Pipeline.run."""
         slot, launched = self._launch(frames, thresholds, tensors)
         return self._collect(slot, partial(self._read, launched, thresholds, tensors))
 
@@ -309,7 +307,6 @@ class GpuPipeline(Pipeline[Any]):
         }
 
     def _close(self) -> None:
-        """Release everything, after the frames in flight."""
         self.gpu.launch_context.release(self.slots.close, self.options.gpu_timeout)
         self.gpu.launch_context.release(self._owned.close)
 

@@ -51,7 +51,6 @@ class VideoSource(Source):
         self._frame = frame
 
     def send(self, target: int, stream: int) -> None:
-        """Enqueue the copy to a GPU address, after the work of the decoder."""
         frame, rows = self._frame, self._frame.height
         wait_for_library(stream)
         for address, step in frame.planes:
@@ -76,7 +75,6 @@ class DeviceSource(Source):
         self._array, self._gpu = array, gpu
 
     def send(self, target: int, stream: int) -> None:
-        """Enqueue the copy to a GPU address, after the work of the library."""
         copy_array(target, self._array, self.nbytes, self._gpu, stream)
 
 
