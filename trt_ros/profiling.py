@@ -1,7 +1,7 @@
 """NVTX ranges, which mark what the host does for a frame in the timeline of Nsight Systems."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import wraps
 import threading
 from typing import Any, TypeVar, cast
@@ -13,19 +13,7 @@ DOMAIN = 'trt_ros'
 MethodT = TypeVar('MethodT', bound=Callable[..., Any])
 
 
-class _NoRange:
-    """A range that nobody records; entered faster than a nullcontext."""
-
-    __slots__ = ()
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
-_NO_RANGE = _NoRange()
+_NO_RANGE = nullcontext()
 _lock = threading.Lock()
 _users = 0
 _annotate: Any = None  # Of the package nvtx, while somebody records.

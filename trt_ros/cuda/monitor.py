@@ -90,7 +90,9 @@ class JetsonFiles:
 
     def __init__(self, sysfs: Path) -> None:
         devices = sorted(sysfs.glob('class/devfreq/*'))
-        self._load = next((each / 'device/load' for each in devices if _is_gpu(each)), None)
+        names = {each: system_text(each / 'device/of_node/name') for each in devices}
+        gpus = (each for each in devices if names[each] in _JETSON_GPUS)
+        self._load = next((each / 'device/load' for each in gpus), None)
         sensors = sorted(sysfs.glob('class/thermal/thermal_zone*'))
         of_gpu = (each for each in sensors if system_text(each / 'type').lower().startswith('gpu'))
         self._temperature = next((each / 'temp' for each in of_gpu), None)
@@ -111,10 +113,6 @@ class JetsonFiles:
         if self._coolers:
             active = (each for each in self._coolers if _number(each / 'cur_state'))
             yield THROTTLE_REASONS, ', '.join(system_text(each / 'type') for each in active)
-
-
-def _is_gpu(device: Path) -> bool:
-    return system_text(device / 'device/of_node/name') in _JETSON_GPUS
 
 
 def _number(path: Path | None) -> int | None:

@@ -6,7 +6,7 @@ from pkgutil import iter_modules
 from typing import Any, TypeVar
 
 from trt_ros import families as package
-from trt_ros.errors import ParameterError
+from trt_ros.errors import ParameterError, meant
 from trt_ros.families.evidence import Choice
 from trt_ros.families.family import Family, NetworkDescription
 from trt_ros.families.head import Head
@@ -100,13 +100,10 @@ def choose_family(
     for other in (*ALL_FAMILIES, *ENHANCERS, *TENSORS):
         if other.name == name:
             raise of_another_node(families, other)
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, [family.name for family in families], n=3, cutoff=0.5)
+    hint = meant(name, [family.name for family in families])
     raise ParameterError(
         f'Decoder {name!r} does not exist.',
-        remedy=f'Set `decoder` to {" or ".join([*close, "auto"])}. docs/models.md lists the '
-        'others.',
+        remedy=f'{hint}Set `decoder` to auto, or to one of docs/models.md.',
     )
 
 

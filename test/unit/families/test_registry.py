@@ -74,8 +74,8 @@ def test_rejects_decoder_name_that_does_not_match(name, outputs, message):
 @pytest.mark.parametrize(
     ('name', 'remedy'),
     [
-        ('yolo8', 'Set `decoder` to yolov8 or yolox or yolov5 or auto. docs/models.md lists'),
-        ('nothing', 'Set `decoder` to auto. docs/models.md lists the others.'),
+        ('yolo8', "Did you mean 'yolov8' or 'yolox' or 'yolov5'? Set `decoder` to auto"),
+        ('nothing', 'Set `decoder` to auto, or to one of docs/models.md.'),
     ],
 )
 def test_unknown_decoder_name_lists_only_the_nearest_names(name, remedy):
