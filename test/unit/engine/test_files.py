@@ -129,10 +129,3 @@ def test_lock_is_held_until_block_ends_and_waiting_is_cancellable(tmp_path):
     assert seen == ['waiting for another node or process that builds or downloads a model']
     with locked(tmp_path, Reporter()):
         pass
-
-
-def test_lock_is_acquired_after_release(tmp_path):
-    held = locked(tmp_path, Reporter())
-    held.__enter__()
-    with locked(tmp_path, Reporter(lambda progress: held.__exit__(None, None, None))):
-        pass

@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from trt_ros.engine.engine import load_engine
-from trt_ros.engine.plan import is_plan, parse_plan_header, read_plan_header
+from trt_ros.engine.plan import is_plan, parse_plan_header
 from trt_ros.errors import BackendError, ModelError
 
 
@@ -20,19 +20,6 @@ def test_reads_version_size_and_targets_of_headers():
     assert found.compute_capabilities == ((8, 0), (8, 6), (8, 9))
     found = parse_plan_header(header(b'ftrt', (10, 3, 0, 26)))
     assert (found.library, found.version, found.nbytes) == ('tensorrt', (10, 3, 0, 26), None)
-
-
-@pytest.mark.parametrize('count', [0, 63])
-def test_a_header_of_fewer_than_64_bytes_is_none(count):
-    with pytest.raises(ValueError, match=f'only {count} bytes'):
-        parse_plan_header(header()[:count])
-
-
-def test_truncated_plan_is_reported_as_damaged(tmp_path):
-    path = tmp_path / 'x.engine'
-    path.write_bytes(header(nbytes=1000))
-    with pytest.raises(ModelError, match='is 64 bytes; according to its header it is 1000'):
-        read_plan_header(path)
 
 
 @pytest.mark.parametrize(
@@ -51,9 +38,19 @@ def test_missing_file_is_not_a_plan(tmp_path):
         load_engine(tmp_path / 'gone')
 
 
-def test_rejects_bytes_that_are_not_an_engine():
-    with pytest.raises(ModelError, match='is not a TensorRT engine'):
-        load_engine(b'\x08\x08' * 40)
+@pytest.mark.parametrize(
+    ('data', 'problem'),
+    [
+        (b'\x08\x08' * 40, 'is not a TensorRT engine'),
+        (b'', 'only 0 bytes'),
+        (header()[:63], 'only 63 bytes'),
+        (header(nbytes=1000), 'is 64 bytes; according to its header it is 1000'),
+    ],
+    ids=['another format', 'empty', 'a part of the header', 'a part of the plan'],
+)
+def test_bytes_that_are_no_whole_engine_are_refused(data, problem):
+    with pytest.raises(ModelError, match=problem):
+        load_engine(data)
 
 
 def test_an_engine_of_another_release_is_refused_before_the_library_sees_it(tmp_path, rtx):

@@ -202,10 +202,6 @@ def test_names_of_layers_are_those_of_the_real_library(network, precision, title
     assert all(map(str.startswith, found, titles)), (found, layers)
 
 
-def test_float32_that_was_asked_for_is_no_matter():
-    assert advise_on_layers([layer('Conv_3', 'conv', 'float32')], 'fp32') == []
-
-
 def test_reformats_have_their_share_of_the_measured_time():
     names = ['conv', 'Reformatting CopyNode a', 'Reformatting CopyNode b']
     (line,) = advise_on_layers(

@@ -125,10 +125,6 @@ def test_nms_of_plugin_library_is_not_cut(tmp_path):
     assert cut_for(path, library(11, 0), plugins=('mmdeploy.so',)) == (None, '')
 
 
-def test_network_without_nms_is_unchanged(models):
-    assert cut_for(models.conv(), library(1, 5, name='tensorrt_rtx')) == (None, '')
-
-
 def test_nms_in_the_middle_is_left_to_tensorrt_and_logged(tmp_path):
     path = write_nms(tmp_path, *TWO_NMS)
     model, told = cut_for(path, library(10, 3))
