@@ -90,21 +90,14 @@ def open_echo(
     return open_fake(answer, inputs, outputs, bindings, families)
 
 
-def head_with(*boxes: tuple[float, ...]) -> dict[str, np.ndarray]:
-    """Return the answer with these boxes: cx, cy, w, h in input pixels, class, score."""
-    head = np.zeros((1, 7, 84), np.float32)
-    for anchor, (*cxcywh, label, score) in enumerate(boxes):
-        head[0, :4, anchor], head[0, 4 + int(label), anchor] = cxcywh, score
-    return {'output0': head}
-
-
 def fake_detector(
     *answers: Tensors,
     inputs: Sequence[TensorSpec] = (IMAGE,),
     metadata: Mapping[str, str] | None = None,
 ) -> FakeRunner:
     """Return a detector that answers so, by default with no boxes."""
-    return FakeRunner(answers or [head_with()], inputs=inputs, outputs=(HEAD,), metadata=metadata)
+    nothing = {'output0': np.zeros((1, 7, 84), np.float32)}
+    return FakeRunner(answers or [nothing], inputs=inputs, outputs=(HEAD,), metadata=metadata)
 
 
 def model_of_image(

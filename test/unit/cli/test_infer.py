@@ -53,14 +53,22 @@ def test_an_empty_folder_is_an_error(infer, tmp_path):
     assert 'Remedy: Use files of .jpg' in captured.err
 
 
-def test_json_entry_contains_file_size_and_boxes(infer, picture):
+def test_json_entry_contains_file_size_and_boxes_which_a_copy_of_the_picture_shows(
+    infer, picture, tmp_path
+):
     path = picture()
+    before = path.read_bytes()
     code, entries, captured = infer(path)
     assert code == 0
     assert entries == [{'file': str(path), 'width': 128, 'height': 128, 'detections': [RED]}]
     for line in ('backend onnxruntime: ', 'decoder yolov8: ', 'files: 1, detections: 1'):
         assert line in captured.err
     assert captured.out == ''
+    assert path.read_bytes() == before
+    drawn = cv2.imread(str(tmp_path / 'out' / 'red.png'))
+    assert drawn.shape == (128, 128, 3)
+    assert drawn[64, 32].tolist() != [0, 0, 255]  # On the left edge of the box,
+    assert drawn[64, 64].tolist() == [0, 0, 255]  # and in its middle.
 
 
 def test_pictures_and_videos_of_too_many_pixels_are_refused(infer, picture, tmp_path):
@@ -75,19 +83,6 @@ def test_pictures_and_videos_of_too_many_pixels_are_refused(infer, picture, tmp_
     assert captured.err.count('128 × 128 pixels, more than max_image_pixels = 16383') == 2
     code, entries, _ = infer(path, video, '--max-image-pixels', 128 * 128)
     assert code == 0 and len(entries) == 2
-
-
-def test_the_annotated_file_has_the_box_drawn_and_the_original_is_untouched(
-    infer, picture, tmp_path
-):
-    path = picture()
-    before = path.read_bytes()
-    infer(path)
-    drawn = cv2.imread(str(tmp_path / 'out' / 'red.png'))
-    assert path.read_bytes() == before
-    assert drawn.shape == (128, 128, 3)
-    assert drawn[64, 32].tolist() != [0, 0, 255]  # On the left edge of the box,
-    assert drawn[64, 64].tolist() == [0, 0, 255]  # and in its middle.
 
 
 def test_json_prints_to_stdout_and_other_results_go_to_a_folder_unless_told_where(

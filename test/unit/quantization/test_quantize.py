@@ -225,14 +225,18 @@ def test_bad_arguments_are_errors_with_remedies(quantize, args, options, message
     assert not (tmp_path / 'q.onnx').exists()
 
 
-def of_outputs(shape):
-    """Return a network of a convolution and a product, whose output has a shape of 48 values."""
+def of_outputs(shape, between='[relu] b = Relu(a)', **weights):
+    """
+    Return a network of a convolution and a product, whose output has a shape of 48 values.
+
+    :param between: nodes that make b of a.
+    """
     rng = np.random.default_rng(0)
     return parse_network(
         f"""(float[1,3,16,16] images) => (float[{','.join(map(str, shape))}] found)
         <int64[2] row = {{1, 32}}> {{
             [conv] a = Conv<strides = [8, 8]>(images, w)
-            [relu] b = Relu(a)
+            {between}
             [flat] c = Reshape(b, row)
             [product] d = MatMul(c, v)
             [shaped] found = Reshape(d, shape)
@@ -241,6 +245,7 @@ def of_outputs(shape):
             'w': rng.normal(size=(8, 3, 8, 8)),
             'v': rng.normal(size=(32, 48)),
             'shape': np.array(shape),
+            **weights,
         },
     )
 
@@ -272,31 +277,16 @@ def test_original_that_computes_nan_is_refused(quantize, residual_model, tmp_pat
 
 
 def test_layers_that_cause_infinity_return_to_float(quantize, tmp_path):
-    rng = np.random.default_rng(0)
-    weights = rng.uniform(0.5, 1.0, (8, 3, 8, 8))
+    weights = np.random.default_rng(0).uniform(0.5, 1.0, (8, 3, 8, 8))
     weights[1:] *= 1e-5  # Less than a step of int8.
-    model = parse_network(
-        """(float[1,3,16,16] images) => (float[1,2,3,2,4] found)
-        <int64[2] row = {1, 32}, int64[5] shape = {1, 2, 3, 2, 4}> {
-            [first] a = Conv<strides = [8, 8]>(images, w)
-            [small] b = Conv(a, one)
-            positive = Abs(b)
-            logarithm = Log(positive)
-            c = Reshape(logarithm, row)
-            [product] d = MatMul(c, v)
-            [shaped] found = Reshape(d, shape)
-        }""",
-        constants={
-            'w': weights,
-            'one': np.eye(8)[..., None, None],
-            'v': rng.normal(size=(32, 48)),
-        },
-    )
+    nodes = '[small] small = Conv(a, one) positive = Abs(small) b = Log(positive)'
+    one = np.eye(8)[..., None, None]
+    model = of_outputs((1, 2, 3, 2, 4), nodes, w=weights, one=one)
     onnx.save(model, tmp_path / 'small.onnx')
     code, printed = quantize('--json', tmp_path / 'report.json')
     assert code == 0, printed.err
     report, why = reasons(tmp_path / 'report.json')
-    assert why['small'] == 'in float to meet --max-drop' and not why['first']
+    assert why['small'] == 'in float to meet --max-drop' and not why['conv']
     (output,) = report['agreement']['outputs'].values()
     assert output['non_finite_here'] == 0
 

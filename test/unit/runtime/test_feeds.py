@@ -210,13 +210,13 @@ def test_a_constant_has_the_shape_and_type_of_its_input(write, c, text, want):
 
 def test_a_constant_of_one_row_is_repeated_for_each_image_of_a_batch(write):
     path = write(
-        """(float[batch,3,4,6] x, float[batch,1,1,1] c) => (float[batch,1,1,1] y)
-        { m = ReduceMean <axes = [1, 2, 3], keepdims = 1> (x) y = Mul(m, c) }"""
+        """(float[batch,3,4,6] x, float[batch,1,1,1] c) => (float[batch,2,1,1] y)
+        { m = ReduceMean <axes = [1, 2, 3], keepdims = 1> (x) y = Concat <axis = 1> (m, c) }"""
     )
     inputs = ('x=image:x?scale=1.0', 'c=constant:2')
     with open_pipeline(path, inputs=inputs, batch=3) as pipeline:
         found = pipeline([uniform(value) for value in (1, 2, 3)])
-    assert [each['y'].item() for each in found] == [2, 4, 6]
+    assert [each['y'].ravel().tolist() for each in found] == [[1, 2], [2, 2], [3, 2]]
 
 
 def test_outputs_are_chosen_and_ordered(counter):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from support.descriptions import specs
-from support.fake_runner import IMAGE, FakeRunner, fake_detector, head_with
+from support.fake_runner import IMAGE, FakeRunner
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families.registry import DEPTHS, DETECTORS
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
@@ -33,16 +33,6 @@ def found(detections):
     return [
         (xyxy.tolist(), int(label), round(float(score), 2))
         for xyxy, label, score in zip(detections.xyxy, detections.labels, detections.scores)
-    ]
-
-
-def test_boxes_come_back_in_image_pixels_best_first():
-    runner = fake_detector(head_with((32, 32, 16, 8, 2, 0.5), (8, 24, 16, 8, 0, 0.9)))
-    pipeline = open_runner(runner)
-    # 128 × 64 becomes 64 × 32, with 16 rows of padding above.
-    assert found(pipeline.infer(picture((0, 0, 0), wh=(128, 64)), THRESHOLDS)) == [
-        ([0, 8, 32, 24], 0, 0.9),
-        ([48, 24, 80, 40], 2, 0.5),
     ]
 
 
@@ -124,15 +114,6 @@ def test_rtdetr_size_input_is_network_size_and_boxes_are_in_image_pixels(image_f
     assert pipeline.preprocess.input_hw == (64, 96)
     found_there = found(pipeline.infer(picture((9, 9, 9), wh=(1920, 1080)), THRESHOLDS))
     assert found_there == [([960, 540, 1920, 1080], 3, 0.9), ([0, 0, 480, 270], 7, 0.4)]
-
-
-def test_an_injected_runner_is_not_warmed_up_and_is_closed_with_the_pipeline():
-    runner = fake_detector()
-    pipeline = open_runner(runner)
-    assert runner.call_count == 0
-    pipeline.close()
-    pipeline.close()
-    assert runner.is_closed
 
 
 def test_task_without_classes_logs_no_class_names():

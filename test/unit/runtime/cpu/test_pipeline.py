@@ -12,7 +12,6 @@ from trt_ros.errors import ScoreRangeError, TensorMismatchError
 from trt_ros.families.family import NetworkDescription
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.cpu.pipeline import CpuPipeline
-from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import Thresholds
@@ -176,24 +175,3 @@ def test_family_without_batched_output_runs_images_singly():
     )
     found = frames.infer_all([gray(0)] * 2, ASKED)
     assert [result.labels.tolist() for result in found] == [[1], [1]]
-
-
-@pytest.mark.parametrize('size', [-1, 1])
-def test_constant_inputs_are_repeated_per_image(size):
-    sizes = TensorSpec('orig_target_sizes', (size, 2), 'int64', 'input')
-    outputs = specs('labels (?, 2) int64; boxes (?, 2, 4); scores (?, 2)')
-    seen = []
-
-    def answer(tensors):
-        seen.append(tensors['orig_target_sizes'].tolist())
-        count = len(tensors['images'])
-        return {
-            'labels': np.zeros((count, 2), np.int64),
-            'boxes': np.zeros((count, 2, 4), np.float32),
-            'scores': np.ones((count, 2), np.float32),
-        }
-
-    runner = FakeRunner(answer, inputs=(*IMAGES, sizes), outputs=outputs)
-    frames = step_by_step(runner, 2)
-    frames.infer_all([gray(0)] * 2, ASKED)
-    assert seen == ([[[64, 64]] * 2] if size == -1 else [[[64, 64]]] * 2)

@@ -165,16 +165,6 @@ def test_fault_before_subscription_is_reported(open_graph):
         pipeline.warm_up()
 
 
-def test_receive_buffers_are_registered_and_given_back_on_the_pipelines_gpu(open_graph, cuda):
-    pipeline = open_graph(device=1)
-    ring = np.zeros(4096, np.uint8)
-    in_thread(lambda: pipeline.device.register(ring))
-    in_thread(lambda: pipeline.device.unregister(ring))
-    in_thread(lambda: pipeline.device.register(ring))
-    in_thread(pipeline.close)
-    assert cuda.used == {1}
-
-
 def test_receive_buffers_are_given_back_after_a_capture_in_progress(open_graph, cuda, picture):
     pipeline, order = open_graph(), []
     ring = np.zeros(4096, np.uint8)

@@ -38,6 +38,12 @@ def test_images_of_a_batch_are_cut_separately():
     ]
 
 
+def test_images_read_in_place_are_not_transferred():
+    plan = plan_transfers([Part(LARGE, 256, 0, False, True)], 0, HEADER_NBYTES, CHUNK)
+    assert [piece.send for piece in plan.pieces] == [(0, 0, 0)] * 3
+    assert plan.in_graph == ()
+
+
 def test_zero_copy_images_need_no_piece_and_the_graph_transfers_the_header():
     plan = plan_transfers([image(LARGE, is_zero_copy=True)], GPU, HEADER_NBYTES, CHUNK)
     assert plan.pieces == () and plan.in_graph == ((GPU, 0, 256),)
