@@ -13,7 +13,7 @@ from rosbags.rosbag2 import Reader
 
 from trt_ros.errors import BadFrameError, ClosedError, ParameterError
 from trt_ros.labelling import mcap
-from trt_ros.labelling.mcap import CHUNK_NBYTES, CHUNK_POSITIONS, McapWriter
+from trt_ros.labelling.mcap import CHUNK_POSITIONS, McapWriter
 from trt_ros.recording import Recording
 from trt_ros.recording.messages import RecordedTopic
 
@@ -106,27 +106,6 @@ def test_messages_are_written_together_before_their_time_is_over(tmp_path):
     with closing(McapWriter(path, TOPICS, seconds_per_write=math.inf)) as writer:
         write(writer, range(1, 2 * CHUNK_POSITIONS))
         assert read(path) == []
-
-
-def test_a_file_continued_often_equals_one_of_a_single_run(tmp_path):
-    """Some inputs have no message, and one message fills a chunk."""
-    large = bytes(CHUNK_NBYTES)
-
-    def write_all(writer, numbers):
-        for number in numbers:
-            if number % 5:
-                writer.write('/a', number, large if number == 40 else message(number))
-            writer.checkpoint(number)
-
-    with closing(McapWriter(tmp_path / 'whole.mcap', TOPICS)) as writer:
-        write_all(writer, range(1, 250))
-    part = tmp_path / 'part.mcap'
-    for stop in (1, 6, 7, 39, 41, 45, 46, 139, 140, 141, 249, 250, 250):
-        with closing(McapWriter(part, TOPICS, resume=part.exists())) as writer:
-            write_all(writer, range(writer.position + 1, stop))
-    assert part.read_bytes() == (tmp_path / 'whole.mcap').read_bytes()
-    with closing(Recording(part)) as recording:
-        assert recording.topics['/a'].count == 200
 
 
 class KilledFile(FileIO):

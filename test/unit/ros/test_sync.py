@@ -138,33 +138,6 @@ def test_any_arrivals_make_sets_within_the_tolerance_and_are_accounted_for(
     assert waiting(near) <= 3 * queue_size
 
 
-@repeatable
-@given(
-    st.lists(st.sets(st.integers(0, 20)), min_size=2, max_size=4),
-    st.randoms(use_true_random=False),
-)
-def test_all_equal_stamps_meet_if_each_topic_is_in_order(stamps, random):
-    left = [(topic, sorted(each)) for topic, each in enumerate(stamps)]
-    order = []
-    while left := [(topic, each) for topic, each in left if each]:
-        topic, each = random.choice(left)
-        order.append((topic, each.pop(0)))
-    exact, _ = matcher(len(stamps), queue_size=30)
-    assert matched(exact, *order) == [
-        (stamp,) * len(stamps) for stamp in sorted(set.intersection(*stamps))
-    ]
-
-
-@repeatable
-@given(st.lists(st.integers(-4, 4), min_size=1, max_size=20), st.permutations([0, 1]))
-def test_two_cameras_with_jitter_below_half_a_period_all_meet(jitter, order):
-    near, drops = matcher(tolerance_ns=4)
-    frames = [[(0, 20 * index), (1, 20 * index + each)] for index, each in enumerate(jitter)]
-    sets = matched(near, *(frame[topic] for frame in frames for topic in order))
-    assert sets == [(first[1], second[1]) for first, second in frames]
-    assert drops == {}
-
-
 # Samples.
 
 
