@@ -78,18 +78,14 @@ def test_the_best_detection_is_on_top():
 
 def test_a_rotated_box_is_drawn_along_its_edges():
     pixels = gray()
-    draw_detections(
-        pixels,
-        with_names(
-            OrientedBoxes(
-                np.array([[100, 80, 60, 20]], np.float32),
-                np.array([np.pi / 2], np.float32),
-                np.array([0.5], np.float32),
-                np.array([1], np.int32),
-            ),
-            ('a', 'b'),
-        ),
+    turned = OrientedBoxes(
+        np.array([[100, 80, 60, 20]], np.float32),
+        np.array([np.pi / 2], np.float32),
+        BOX.scores,
+        BOX.labels,
+        class_names=BOX.class_names,
     )
+    draw_detections(pixels, turned)
     # Its width now lies along y.
     for edge in (pixels[60:110, 90], pixels[60:110, 110], pixels[110, 90:110]):
         assert (edge == color_of(1)).all()

@@ -5,7 +5,7 @@ from support.descriptions import head as open_as
 from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.letterbox import Letterbox
 
-FOUR = Letterbox.fit((4, 4), (4, 4), 'stretch')
+TWO, FOUR = (Letterbox.fit((n, n), (n, n), 'stretch') for n in (2, 4))
 
 
 def decode(cells, letterbox=FOUR):
@@ -74,8 +74,7 @@ def test_classes_keep_as_many_bits_as_they_need(dtype, expected):
 )
 def test_class_indices_that_are_no_class_are_unlabeled(dtype, named_count, none):
     cells = np.array([[[-1, 3], [70000 if dtype == 'int64' else -7, 0]]]).astype(dtype)
-    two = Letterbox.fit((2, 2), (2, 2), 'stretch')
-    labels = head_of(cells, two, class_count=named_count)({'out': cells}, two).labels
+    labels = head_of(cells, TWO, class_count=named_count)({'out': cells}, TWO).labels
     assert labels.dtype == ('uint8' if none == 255 else 'uint16')
     assert labels.tolist() == [[none, 3], [none, 0]]
 
@@ -92,8 +91,7 @@ def test_the_maximum_of_a_mask_is_no_class(count, dtype):
 def test_confidence_is_the_softmax_of_the_class(channels_first):
     cells = np.log(np.float32([[[[0.7, 0.1]] * 2, [[0.2, 0.3]] * 2, [[0.1, 0.6]] * 2]])) - 5
     cells = cells if channels_first else cells.transpose(0, 2, 3, 1)
-    two = Letterbox.fit((2, 2), (2, 2), 'stretch')
-    mask = head_of(cells, two).with_confidence()({'out': cells}, two)
+    mask = head_of(cells, TWO).with_confidence()({'out': cells}, TWO)
     assert mask.labels.tolist() == [[0, 2]] * 2
     assert mask.confidence.tolist() == [[round(0.7 * 255), round(0.6 * 255)]] * 2
 
@@ -103,8 +101,7 @@ def test_confidence_is_the_softmax_of_the_class(channels_first):
 )
 def test_confidence_of_a_single_class_is_that_of_the_class_or_of_the_background(scores):
     cells = np.float32(scores).reshape(1, 1, 2, 2)
-    two = Letterbox.fit((2, 2), (2, 2), 'stretch')
-    mask = head_of(cells, two).with_confidence()({'out': cells}, two)
+    mask = head_of(cells, TWO).with_confidence()({'out': cells}, TWO)
     assert mask.labels.tolist() == [[1, 0], [0, 0]] and mask.is_binary
     assert np.ravel(mask.confidence).tolist() == pytest.approx([230, 153, 128, 255], abs=1)
 
