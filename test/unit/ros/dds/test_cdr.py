@@ -90,35 +90,12 @@ def test_rejects_message_truncated_anywhere():
         assert caught.value.kind == 'bad CDR'
 
 
-def test_ignores_trailing_bytes():
-    padded = np.concatenate([image(), np.full(3, 255, np.uint8)])
-    assert read_image(padded).data.tolist() == [1, 2, 3, 4, 5, 6]
-
-
 @pytest.mark.parametrize('at, field', [(12, 'frame_id'), (32, 'encoding'), (48, 'data')])
 def test_length_beyond_message_names_the_field(at, field):
     message = image().copy()
     message[at : at + 4] = 255
     with pytest.raises(BadFrameError, match=f'truncated in field {field}'):
         read_image(message)
-
-
-def check_is_read_or_refused(message):
-    for read in (read_image, read_compressed_image):
-        try:
-            found = read(message)
-        except BadFrameError as error:
-            assert error.kind == 'bad CDR'
-        else:
-            assert found.data.size == 0 or np.shares_memory(found.data, message)  # A view.
-
-
-@pytest.mark.slow
-@repeatable
-@given(st.binary(max_size=200))
-def test_any_bytes_are_read_or_refused(content):
-    check_is_read_or_refused(np.frombuffer(b'\0\1\0\0' + content, np.uint8))
-    check_is_read_or_refused(np.frombuffer(content, np.uint8))
 
 
 @repeatable
@@ -128,19 +105,13 @@ def test_a_damaged_image_is_read_or_refused(changes):
     assert message.size == 58
     for at, value in changes:
         message[at] = value
-    check_is_read_or_refused(message)
-
-
-def test_a_written_image_is_read_back():
-    writer = ImageWriter()
-    for width, height in ((5, 3), (7, 4), (1, 1), (0, 0)):
-        pixels = writer.begin((-1, 5), 'vörn', (width, height), 'bgr8')
-        assert pixels.shape == (height, width, 3)
-        pixels[:] = np.arange(pixels.size).reshape(pixels.shape)
-        found = read_image(writer.message)
-        assert (found.stamp, found.frame_id, found.encoding) == ((-1, 5), 'vörn', 'bgr8')
-        assert (found.width, found.height, found.step) == (width, height, 3 * width)
-        assert found.data.tolist() == list(range(pixels.size))
+    for read in (read_image, read_compressed_image):
+        try:
+            found = read(message)
+        except BadFrameError as error:
+            assert error.kind == 'bad CDR'
+        else:
+            assert found.data.size == 0 or np.shares_memory(found.data, message)  # A view.
 
 
 def test_rewritten_buffer_updates_changes_and_kept_messages_stay_intact():
