@@ -106,6 +106,7 @@ def test_flags_and_options_convert_both_ways(cache):
         refit=True,
         weight_streaming_budget_mib=16,
     )
+    assert BuildOptions.from_json(options.to_json()) == options
     kernels = {'editable_timing_cache': True, 'tactics': ['0xab=5', '0xcd=6']}
     assert build_command({'options': kernels}) == (
         'trt-ros build MODEL.onnx --editable-timing-cache --tactic 0xab=5 --tactic 0xcd=6'

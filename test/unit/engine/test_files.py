@@ -1,7 +1,6 @@
-"""Files of the engine cache: hashed, private, locked."""
+"""Files of the engine cache: private, locked."""
 
 from contextlib import nullcontext
-import hashlib
 import os
 import subprocess
 import sys
@@ -13,13 +12,6 @@ from trt_ros.engine import files
 from trt_ros.engine.files import LOCK, check_private, check_trusted, locked, make_private
 from trt_ros.errors import ParameterError
 from trt_ros.progress import CancelledError, Reporter
-from trt_ros.regular_file import sha256_of_file
-
-
-def test_a_file_is_hashed_whole(tmp_path):
-    data = bytes(range(256)) * 10_000  # Longer than one read.
-    (tmp_path / 'plan').write_bytes(data)
-    assert sha256_of_file(tmp_path / 'plan') == hashlib.sha256(data).hexdigest()
 
 
 def test_private_folders_are_made_with_their_parents_and_may_exist(tmp_path):

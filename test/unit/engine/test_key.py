@@ -114,17 +114,6 @@ def test_every_option_but_the_timing_cache_changes_the_key():
     assert rtx_key(OnnxFile(None, 'bb', 10, ())) != plain
 
 
-def test_options_survive_json():
-    options = BuildOptions(
-        profiles=((ShapeRange('x', (1, 2), (3, 4), (5, 6)),),),
-        plugins=('a',),
-        input_size=(3, 4),
-        precision='bf16',
-        fp32=('Conv', '/head/*'),
-    )
-    assert BuildOptions.from_json(options.to_json()) == options
-
-
 def test_rtx_engines_depend_on_the_exact_release_but_not_on_the_gpu(set_driver):
     set_driver(H200)
     plain = rtx_key()

@@ -272,15 +272,6 @@ def test_confidence_is_an_option_of_masks_with_scores():
             fit(described, wanted, families)
 
 
-def test_class_names_make_class_indices_one_byte():
-    indices = network('output0 (1, 64, 96) int64')
-    fitted = fit(indices, LabeledOptions(labels=('road', 'grass')), SEGMENTERS)
-    letterbox = Letterbox.fit((96, 64), (64, 96), 'stretch')
-    indices_of_none = {'output0': np.full((1, 64, 96), -1)}
-    mask = fitted.decoder(indices_of_none, letterbox, DEFAULT_THRESHOLDS)
-    assert mask.labels.dtype == np.uint8 and (mask.labels == 255).all()
-
-
 def test_the_same_network_can_be_fitted_again_after_a_mismatch():
     described = network('output0 (1, 7)')
     with pytest.raises(TensorMismatchError):

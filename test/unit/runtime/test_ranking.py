@@ -123,9 +123,10 @@ def seen(result, wh=(100, 50)):
     return Seen(result, wh, 0.3)
 
 
-def boxes(*rows):
+def boxes(*rows, names=()):
     values = np.array(rows, np.float32).reshape(-1, 6)
-    return Detections(values[:, :4], values[:, 4], values[:, 5].astype(np.int32))
+    labels = values[:, 5].astype(np.int32)
+    return Detections(values[:, :4], values[:, 4], labels, class_names=names)
 
 
 LEFT = (10, 10, 30, 30, 0.8, 1)
@@ -215,27 +216,21 @@ def test_unusable_annotations_are_refused(annotations, text, message):
         read_truths(annotations, [Path('other.png')])
 
 
-def found(*rows, names=()):
-    values = np.array(rows, np.float32).reshape(-1, 6)
-    labels = values[:, 5].astype(np.int32)
-    return Detections(values[:, :4], values[:, 4], labels, class_names=names)
-
-
 BOX = (10, 20, 40, 60)
 
 
 @pytest.mark.parametrize(
     ('result', 'truth', 'expected'),
     [
-        (found(), Truth(0, (), np.zeros((0, 4))), 1.0),
-        (found((*BOX, 1.0, 1)), Truth(1, ('dog',), np.array([BOX])), 1.0),
-        (found((*BOX, 0.5, 1)), Truth(1, ('dog',), np.array([BOX])), 2 / 3),
-        (found((0, 0, 9, 9, 1.0, 1)), Truth(1, ('dog',), np.array([BOX])), 0.0),
-        (found((*BOX, 1.0, 0), names=('cat', 'dog')), Truth(1, ('dog',), np.array([BOX])), 0.0),
+        (boxes(), Truth(0, (), np.zeros((0, 4))), 1.0),
+        (boxes((*BOX, 1.0, 1)), Truth(1, ('dog',), np.array([BOX])), 1.0),
+        (boxes((*BOX, 0.5, 1)), Truth(1, ('dog',), np.array([BOX])), 2 / 3),
+        (boxes((0, 0, 9, 9, 1.0, 1)), Truth(1, ('dog',), np.array([BOX])), 0.0),
+        (boxes((*BOX, 1.0, 0), names=('cat', 'dog')), Truth(1, ('dog',), np.array([BOX])), 0.0),
         # Names of another language say nothing.
-        (found((*BOX, 1.0, 0), names=('Katze',)), Truth(1, ('cat',), np.array([BOX])), 1.0),
-        (found(*[(*BOX, 1.0, 1)] * 3), Truth(4), 0.75),
-        (found(), Truth(0), 1.0),
+        (boxes((*BOX, 1.0, 0), names=('Katze',)), Truth(1, ('cat',), np.array([BOX])), 1.0),
+        (boxes(*[(*BOX, 1.0, 1)] * 3), Truth(4), 0.75),
+        (boxes(), Truth(0), 1.0),
     ],
 )
 def test_agreement_of_objects(result, truth, expected):

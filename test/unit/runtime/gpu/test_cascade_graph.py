@@ -121,14 +121,6 @@ def test_text_is_decoded_in_the_same_launch_and_in_runs_of_its_own(tmp_path, ope
     assert {'r', 'g', 'b'} > {each.text for each in found} > set()
 
 
-def test_regions_follow_the_merged_tiles(tmp_path, open_gpu):
-    detector = with_batch(tmp_path / 'shapes.onnx', 'n')
-    path = write_cascade(tmp_path, detector, max_regions=4)
-    ours = open_gpu(path, tiles='2x1')
-    with Pipeline.open(path, backend='onnxruntime', cpu_threads=1, tiles='2x1') as reference:
-        assert_equal(ours(scene(3), ASKED), reference(scene(3), ASKED))
-
-
 def test_boxes_that_the_cpu_decodes_are_run_afterwards(tmp_path, open_gpu, decode_on_cpu):
     path = write_cascade(tmp_path, max_regions=3)
     ours = open_gpu(path)
@@ -137,11 +129,12 @@ def test_boxes_that_the_cpu_decodes_are_run_afterwards(tmp_path, open_gpu, decod
         assert_equal(ours(scene(3), ASKED), reference(scene(3), ASKED))
 
 
-def test_images_of_a_batch_have_their_own_regions(tmp_path, open_gpu):
+@pytest.mark.parametrize(('batch', 'tiles'), [(1, '2x1'), (2, '')])
+def test_regions_follow_the_merged_tiles_and_their_image(tmp_path, open_gpu, batch, tiles):
     detector = with_batch(tmp_path / 'shapes.onnx', 'n')
     path = write_cascade(tmp_path, detector, max_regions=4)
-    ours = open_gpu(path, batch=2)
+    ours = open_gpu(path, batch=batch, tiles=tiles)
     images = [scene(3), scene(1)]
-    with Pipeline.open(path, backend='onnxruntime', cpu_threads=1) as reference:
+    with Pipeline.open(path, backend='onnxruntime', cpu_threads=1, tiles=tiles) as reference:
         for found, wanted in zip(ours(images, ASKED), reference(images, ASKED)):
             assert_equal(found, wanted)
