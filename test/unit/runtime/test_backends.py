@@ -1,8 +1,6 @@
 """Which backend is chosen, and what is said about it."""
 
-from contextlib import nullcontext
 import os
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +12,6 @@ from trt_ros.runtime.backends import BACKENDS, Backend, choose_backend
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.vision import letterbox
 
-GPU = SimpleNamespace(context=nullcontext(), close=lambda: None)
 CPU = next(each for each in BACKENDS if each.name == 'onnxruntime')
 
 

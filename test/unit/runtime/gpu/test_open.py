@@ -1,6 +1,6 @@
 """`device: auto`: the least busy GPU, and pipelines of one process on different ones."""
 
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 import sys
 from types import SimpleNamespace
 
@@ -11,7 +11,6 @@ from trt_ros.errors import ParameterError
 from trt_ros.runtime.gpu.open import GpuLoad, least_busy, reserved_device
 from trt_ros.runtime.machine_options import LEAST_BUSY
 
-GPU = SimpleNamespace(context=nullcontext(), close=lambda: None)
 #: Indices at which no other engines of this process are.
 FIRST, SECOND = 60, 61
 
@@ -70,11 +69,14 @@ def test_pipelines_that_are_opened_at_once_spread(two_gpus):
     )
 
 
-def test_a_failed_opening_does_not_count(two_gpus):
+def test_a_failed_opening_does_not_count_but_work_of_other_processes_does(two_gpus):
     with pytest.raises(ParameterError), reserved_device(LEAST_BUSY):
         raise ParameterError('The model is missing.')
     with reserved_device(LEAST_BUSY) as (device, _):
         assert device == SECOND
+    two_gpus['0000:02:00.0'] = (50, 12 * 10**9)
+    with reserved_device(LEAST_BUSY) as (device, _):
+        assert device == FIRST
 
 
 def test_open_engines_count_until_they_are_closed(two_gpus):
@@ -85,12 +87,6 @@ def test_open_engines_count_until_they_are_closed(two_gpus):
     plan.remove(engine)
     with reserved_device(LEAST_BUSY) as (device, _):
         assert device == SECOND
-
-
-def test_work_of_other_processes_counts(two_gpus):
-    two_gpus['0000:02:00.0'] = (50, 12 * 10**9)
-    with reserved_device(LEAST_BUSY) as (device, _):
-        assert device == FIRST
 
 
 def test_without_a_gpu_device_0_reports_the_reason(set_driver):
