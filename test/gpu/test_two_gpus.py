@@ -55,13 +55,18 @@ def same(one, other):
     np.testing.assert_allclose(np.sort(one.scores), np.sort(other.scores), atol=1e-3)
 """
 
+ENDED = """
+assert not live(), live()
+print('done')
+"""
+
 
 @pytest.fixture
 def run(small_detector, tmp_path) -> Callable[..., None]:
-    """Run code after that of OPENED; its arguments are a network, a folder and those given."""
+    """Run code between OPENED and ENDED; its arguments are a network, a folder and those given."""
 
     def run(script: str, *args: object) -> None:
-        code = OPENED + textwrap.dedent(script)
+        code = OPENED + textwrap.dedent(script) + ENDED
         assert run_script(code, small_detector(), tmp_path, *args).stdout.endswith('done\n')
 
     return run
@@ -105,8 +110,6 @@ def test_a_node_that_is_activated_again_and_sees_new_sizes_stays_on_its_gpu(devi
         assert used() == [device], used()
         in_thread(pipeline.close)
         assert used() == [device], used()
-        assert not live(), live()
-        print('done')
     """,
         device,
     )
@@ -137,9 +140,7 @@ def test_one_thread_serves_two_gpus(order, run):
         assert [fact.split('device ')[1][0] for fact in facts] == list(sys.argv[3]), facts
         for pipeline in pipelines:
             pipeline.close()
-        assert not live(), live()
         assert not int(check(driver().cuCtxGetCurrent(), 'ask for the current GPU'))
-        print('done')
     """,
         order,
     )
@@ -167,8 +168,6 @@ def test_device_auto_spreads_pipelines_that_are_opened_at_once(run):
         assert third.gpu.index != left
         for pipeline in (first, third):
             pipeline.close()
-        assert not live(), live()
-        print('done')
     """
     )
 
@@ -197,8 +196,6 @@ def test_several_threads_serve_two_gpus(order, run):
         assert not errors, errors
         for pipeline in pipelines:
             in_thread(pipeline.close)
-        assert not live(), live()
-        print('done')
     """,
         order,
     )
@@ -221,8 +218,6 @@ def test_tensors_on_two_gpus(order, run):
             np.testing.assert_allclose(output, outputs[0], atol=1e-3)
         for runner in runners:
             in_thread(runner.close)
-        assert not live(), live()
-        print('done')
     """,
         order,
     )

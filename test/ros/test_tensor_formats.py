@@ -20,7 +20,12 @@ from trt_ros.ros.dds.cdr_multiarray import (
     read_multi_array,
     write_multi_array,
 )
-from trt_ros.ros.dds.cdr_tensors import read_dlpack_list, write_dlpack_list
+from trt_ros.ros.dds.cdr_tensors import (
+    read_dlpack_list,
+    read_tensor_list,
+    write_dlpack_list,
+    write_tensor_list,
+)
 
 
 @st.composite
@@ -232,10 +237,14 @@ TENSORS = [{'shape': [2, 2], 'strides': [2, 1], 'data': range(16)}] * 2
 MESSAGES = pytest.mark.parametrize(
     ('message', 'reader'),
     [
+        (
+            write_tensor_list({'x': np.ones((2, 3)), 'y': np.ones((0, 9))}, (3, 4), 'arm'),
+            read_tensor_list,
+        ),
         (dlpack_list(TENSORS), read_dlpack_list),
         (serialized(multi_array((2, 2), (4, 2), [1.0] * 4)), read_doubles),
     ],
-    ids=['tensors of Isaac 5', 'multi-array'],
+    ids=['tensors of Isaac', 'tensors of Isaac 5', 'multi-array'],
 )
 
 

@@ -1,7 +1,5 @@
 """TensorLists that we read and write, against rclpy's own."""
 
-from contextlib import suppress
-
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -107,7 +105,7 @@ def test_reads_tensors_with_and_without_strides():
         ({'strides': (16, 4)}, 'needs 28 bytes, but has 24'),
         ({'strides': (0, 0), 'dims': (2**32 - 1, 2**32 - 1)}, 'bytes, but has 24'),
         ({'strides': (4,)}, 'rank 2, 2 dims and 1 strides'),
-        ({'rank': 3}, 'rank 3, 2 dims and 2 strides'),
+        ({'rank': 3, 'strides': ()}, 'rank 3, 2 dims and 0 strides'),
         ({'data_type': 0}, 'data_type 0'),
         ({'dims': (1,) * 40, 'strides': ()}, 'has rank 40, more than 32'),
     ],
@@ -120,32 +118,6 @@ def test_rejects_tensor_beyond_its_data(wrong, why):
 def test_two_tensors_of_one_name_are_refused():
     with pytest.raises(BadFrameError, match="Duplicate tensor name 'x'"):
         read_tensor_list(serialized(TensorList(tensors=[tensor(), tensor()])))
-
-
-def test_a_message_cut_short_anywhere_is_refused():
-    message = serialized(TensorList(tensors=[tensor()]))
-    for size in range(message.size):
-        with pytest.raises(BadFrameError):
-            read_tensor_list(message[:size])
-
-
-@repeatable
-@given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=20))
-def test_a_message_with_bytes_changed_is_read_or_refused(changes):
-    message = serialized(
-        TensorList(
-            tensors=[
-                tensor(),
-                tensor('y', (0, 9), strides=(2**64 - 1, 1)),
-                tensor('z', (), strides=()),
-                tensor('too large', (0, 2**32 - 1, 2**32 - 1), strides=()),
-            ]
-        )
-    ).copy()
-    for place, value in changes:
-        message[place % message.size] = value
-    with suppress(BadFrameError):
-        read_tensor_list(message)
 
 
 def test_a_type_without_a_code_is_refused():

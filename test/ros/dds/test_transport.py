@@ -7,7 +7,7 @@ import threading
 
 from rclpy.duration import Duration
 from rclpy.executors import SingleThreadedExecutor
-from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import Image
 
@@ -211,11 +211,3 @@ def test_memory_sized_by_middleware_is_read_in_place(publisher, subscribe_rcl):
         publisher.publish(numbered(number, nbytes))
         assert inbox.wait(number + 1)[-1] == number
     assert len(lent) == 2  # The first, and the one that the third needs.
-
-
-def test_late_subscriber_gets_transient_local_messages(node, subscribe_rcl):
-    latched = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
-    node.create_publisher(Image, 'images', latched).publish(numbered(5))
-    inbox = Inbox(number_of)
-    subscribe_rcl(inbox, qos=latched)
-    assert inbox.wait(1) == [5]

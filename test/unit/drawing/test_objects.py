@@ -79,13 +79,9 @@ def test_the_best_detection_is_on_top():
 def test_a_rotated_box_is_drawn_along_its_edges():
     pixels = gray()
     turned = OrientedBoxes(
-        np.array([[100, 80, 60, 20]], np.float32),
-        np.array([np.pi / 2], np.float32),
-        BOX.scores,
-        BOX.labels,
-        class_names=BOX.class_names,
+        np.float32([[100, 80, 60, 20]]), np.float32([np.pi / 2]), np.float32([0.5]), np.int32([1])
     )
-    draw_detections(pixels, turned)
+    draw_detections(pixels, with_names(turned, ('a', 'b')))
     # Its width now lies along y.
     for edge in (pixels[60:110, 90], pixels[60:110, 110], pixels[110, 90:110]):
         assert (edge == color_of(1)).all()
@@ -252,6 +248,14 @@ def at(*centers_x):
     return detections(*((x - 5, 45, x + 5, 55) for x in centers_x))
 
 
+def trails_of(*places, keep_seconds=10.0):
+    """Return the trail of one object, at (second, x)."""
+    trails = Trails()
+    for second, x in places:
+        trails.add(at(x).with_ids(np.array(['7'], object)), second * SECOND, keep_seconds)
+    return trails
+
+
 def drawn(trails):
     pixels = np.full((100, 200, 3), 90, np.uint8)
     trails.draw(pixels, Style(line_width=1))
@@ -268,9 +272,7 @@ def test_a_trail_joins_the_centers_of_one_track_in_its_color():
 
 
 def test_old_points_are_forgotten_also_of_tracks_that_ended():
-    trails = Trails()
-    for second, x in enumerate([20, 60, 100]):
-        trails.add(at(x).with_ids(np.array(['7'], object)), second * SECOND, 1.0)
+    trails = trails_of((0, 20), (1, 60), (2, 100), keep_seconds=1.0)
     pixels = drawn(trails)
     assert (pixels[50, 60:101] == color_of_id('7')).all() and (pixels[50, :59] == 90).all()
     trails.add(at().with_ids(np.array([], object)), 9 * SECOND, 1.0)
@@ -278,7 +280,4 @@ def test_old_points_are_forgotten_also_of_tracks_that_ended():
 
 
 def test_a_time_that_goes_back_begins_again():
-    trails = Trails()
-    trails.add(at(20).with_ids(np.array(['7'], object)), 9 * SECOND, 10.0)
-    trails.add(at(150).with_ids(np.array(['7'], object)), 8 * SECOND, 10.0)
-    assert (drawn(trails)[50, :149] == 90).all()
+    assert (drawn(trails_of((9, 20), (8, 150)))[50, :149] == 90).all()

@@ -97,10 +97,7 @@ def test_instances_have_their_masks():
 
 def test_rotated_boxes_are_polygons():
     result = OrientedBoxes(
-        np.array([[32, 24, 20, 10]], np.float32),
-        np.array([np.pi / 2], np.float32),
-        np.array([0.9], np.float32),
-        np.array([1], np.int32),
+        np.float32([[32, 24, 20, 10]]), np.float32([np.pi / 2]), np.float32([0.9]), np.int32([1])
     )
     (entry,) = entries_of(result)
     assert entry['bbox'] == [27.0, 14.0, 10.0, 20.0]

@@ -12,9 +12,9 @@ ULTRALYTICS = {'names': "{0: 'person', 1: 'traffic light', 2: 'd\\'or'}"}
 
 @pytest.fixture
 def labels_file(tmp_path):
-    def write(text, encoding='utf-8', name='labels.txt') -> str:
+    def write(text, name='labels.txt') -> str:
         path = tmp_path / name
-        path.write_bytes(text.encode(encoding))
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
         return str(path)
 
     return write
@@ -148,25 +148,30 @@ def test_a_file_may_be_yaml_or_json(labels_file, name, text):
     assert class_names([], labels_file(text, name=name), {}, 3) == ('a', 'b c', '3')
 
 
+NO_YAML = ('', 'names:', 'train: images', '{0: a, 2: b}', '[a, [b]]', '[]', 'a', 'names: [')
+OTHER_FORMATS = ('{"0": "a"}', '["a"]', 'item {\n  id: 1\n}\n', '\nitem{')
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    'text',
+    ('name', 'text', 'problem'),
     [
-        '',
-        'names:',
-        'train: images',
-        '{0: a, 2: b}',
-        '[a, [b]]',
-        '[]',
-        'a',
-        'names: [',
-        '[' * 500,
-        '&a [*a]',
+        *(
+            ('data.yaml', text, r'data\.yaml.* contains no list of class names')
+            for text in (*NO_YAML, '[' * 500, '&a [*a]')
+        ),
+        *(
+            ('labels.txt', text, r'is no list of class names(.|\n)*Write one name per line')
+            for text in OTHER_FORMATS
+        ),
+        ('labels.txt', ' \n\n', 'contains no class names'),
+        ('labels.txt', b'd\xf6rp\n', 'Cannot read the class names'),
     ],
+    ids=lambda each: str(each)[:20],
 )
-def test_yaml_without_names_is_refused(labels_file, text):
-    with pytest.raises(ParameterError, match=r'data\.yaml.* contains no list of class names'):
-        class_names([], labels_file(text, name='data.yaml'), {}, 3)
+def test_a_file_without_names_is_refused(labels_file, name, text, problem):
+    with pytest.raises(ParameterError, match=problem):
+        class_names([], labels_file(text, name=name), {}, None)
 
 
 def test_yaml_without_pyyaml_says_how_to_install_it(labels_file, monkeypatch):
@@ -174,20 +179,6 @@ def test_yaml_without_pyyaml_says_how_to_install_it(labels_file, monkeypatch):
     with pytest.raises(ParameterError, match=r'data\.yaml. needs PyYAML') as error:
         class_names([], labels_file('[a]', name='data.yaml'), {}, 1)
     assert 'python3-yaml' in error.value.remedy
-
-
-@pytest.mark.parametrize('text', ['{"0": "a"}', '["a"]', 'item {\n  id: 1\n}\n', '\nitem{'])
-def test_text_of_another_format_is_refused(labels_file, text):
-    with pytest.raises(ParameterError, match='is no list of class names') as error:
-        class_names([], labels_file(text), {}, None)
-    assert 'Write one name per line' in error.value.remedy
-
-
-def test_a_file_without_names_is_refused(labels_file):
-    with pytest.raises(ParameterError, match='contains no class names'):
-        class_names([], labels_file(' \n\n'), {}, 3)
-    with pytest.raises(ParameterError, match='Cannot read the class names'):
-        class_names([], labels_file('dörp\n', 'latin-1'), {}, 1)
 
 
 LISTS_OF_A_AND_B = ("['a', 'b']", '["a", "b"]', '{"1": "b", "0": "a"}', "{1: 'b', 0: 'a'}")

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import cv2
 import numpy as np
 import pytest
@@ -124,16 +126,9 @@ def test_the_last_row_may_end_with_its_last_pixel():
     ],
 )
 def test_a_bad_frame_is_refused_with_its_kind(kind, changes):
-    good = {
-        'data': np.zeros(36, np.uint8),
-        'width': 4,
-        'height': 3,
-        'step': 12,
-        'encoding': 'rgb8',
-    }
-    Frame(**good)
+    good = Frame(np.zeros(36, np.uint8), width=4, height=3, step=12, encoding='rgb8')
     with pytest.raises(BadFrameError) as error:
-        Frame(**{**good, **changes})
+        replace(good, **changes)
     assert error.value.kind == kind
 
 

@@ -27,29 +27,31 @@ def uniform(value, width, height) -> Frame:
 # Geometry
 
 
+WIDE = (1280, 960), (640, 640)
+
+
 @pytest.mark.parametrize(
-    ('resize', 'scale_xy', 'pad_xy', 'inner_wh'),
+    ('image_wh', 'input_hw', 'resize', 'scale_xy', 'pad_xy', 'inner_wh'),
     [
-        ('letterbox', (0.5, 0.5), (0, 80), (640, 480)),
-        ('letterbox_topleft', (0.5, 0.5), (0, 0), (640, 480)),
-        ('stretch', (0.5, 640 / 960), (0, 0), (640, 640)),
-        ('center_crop', (853 / 1280, 640 / 960), (-106, 0), (853, 640)),
-        ('bottom_crop', (0.5, 640 / 960), (0, 0), (640, 640)),
+        (*WIDE, 'letterbox', (0.5, 0.5), (0, 80), (640, 480)),
+        (*WIDE, 'letterbox_topleft', (0.5, 0.5), (0, 0), (640, 480)),
+        (*WIDE, 'stretch', (0.5, 640 / 960), (0, 0), (640, 640)),
+        (*WIDE, 'center_crop', (853 / 1280, 640 / 960), (-106, 0), (853, 640)),
+        (*WIDE, 'bottom_crop', (0.5, 640 / 960), (0, 0), (640, 640)),
+        # 138.528 rows; 277 are free, the odd one goes below.
+        ((1000, 333), (416, 416), 'letterbox', (0.416, 139 / 333), (0, 138), (416, 139)),
+        # 138.112 columns.
+        ((332, 1000), (416, 416), 'letterbox', (138 / 332, 0.416), (139, 0), (138, 416)),
+        ((1000, 900), (100, 200), 'center_crop', (0.2, 0.2), (0, -40), (200, 180)),
     ],
 )
-def test_a_wide_image_in_a_square_input(resize, scale_xy, pad_xy, inner_wh):
-    letterbox = Letterbox.fit((1280, 960), (640, 640), resize)
+def test_an_image_is_scaled_to_whole_pixels_and_padded_or_cropped(
+    image_wh, input_hw, resize, scale_xy, pad_xy, inner_wh
+):
+    letterbox = Letterbox.fit(image_wh, input_hw, resize)
     assert letterbox.scale_xy == scale_xy
     assert letterbox.pad_xy == pad_xy
     assert letterbox.inner_wh == inner_wh
-
-
-def test_sizes_are_rounded_to_whole_pixels_and_the_scale_follows():
-    letterbox = Letterbox.fit((1000, 333), (416, 416), 'letterbox')
-    assert letterbox.inner_wh == (416, 139)  # 138.528
-    assert letterbox.scale_xy == (0.416, 139 / 333)
-    assert letterbox.pad_xy == (0, 138)  # 277 are free, the odd one goes below.
-    assert Letterbox.fit((332, 1000), (416, 416), 'letterbox').inner_wh == (138, 416)  # .112
 
 
 @pytest.mark.parametrize(
@@ -108,11 +110,6 @@ def test_a_center_crop_is_that_of_torchvision(image_wh, inner_wh, pad_xy):
     assert (
         Preprocess((224, 224), 'center_crop', crop_fraction=0.875).letterbox(image_wh) == letterbox
     )
-
-
-def test_a_center_crop_of_an_oblong_input_fills_it():
-    letterbox = Letterbox.fit((1000, 1000), (100, 200), 'center_crop')
-    assert (letterbox.inner_wh, letterbox.pad_xy) == ((200, 200), (0, -50))
 
 
 def test_boxes_come_back_in_image_pixels_and_clipped_as_a_copy():

@@ -44,25 +44,12 @@ def patched(data, at, value):
     return data
 
 
-def tiff_field(data, tag):
-    """Return the offset of the value of a tag."""
-    (at,) = struct.unpack_from('<I', data, 4)
-    (count,) = struct.unpack_from('<H', data, at)
-    entries = range(at + 2, at + 2 + 12 * count, 12)
-    return next(each + 8 for each in entries if struct.unpack_from('<H', data, each)[0] == tag)
-
-
-def tiff_of_size(width, height):
-    data = patched(PICTURES['tiff'], tiff_field(PICTURES['tiff'], 256), struct.pack('<H', width))
-    return patched(data, tiff_field(data, 257), struct.pack('<H', height))
-
-
 def tiff(order, *fields):
-    """Make a header with fields (tag, type, count, value)."""
-    name = b'II' if order == '<' else b'MM'
-    data = struct.pack(f'{order}2sHIH', name, 42, 8, len(fields))
-    data += b''.join(struct.pack(f'{order}HHII', *each) for each in fields)
-    return np.frombuffer(data, np.uint8)
+    """Return the header of a TIFF: (tag, type, value) in the four bytes of each value."""
+    mark = {'<': b'II', '>': b'MM'}[order]
+    entries = (struct.pack(f'{order}HHII', tag, kind, 1, value) for tag, kind, value in fields)
+    header = struct.pack(f'{order}2sHIH', mark, 42, 8, len(fields)) + b''.join(entries)
+    return np.frombuffer(header, np.uint8)
 
 
 SIDE = 30_000
@@ -78,11 +65,9 @@ BOMBS = {
             np.zeros(SIDE * SIDE // 1024, np.uint8),  # As many as the size needs.
         ]
     ),
-    'tiff': tiff_of_size(SIDE, SIDE),
-    'big-endian tiff': tiff('>', (256, 3, 1, SIDE << 16), (257, 4, 1, SIDE)),
-    'tiff with tiles': tiff(
-        *('<', (256, 4, 1, 10), (257, 4, 1, 10)), *((322, 4, 1, SIDE), (323, 4, 1, SIDE))
-    ),
+    'tiff': tiff('<', (256, 3, SIDE), (257, 3, SIDE)),
+    'big-endian tiff': tiff('>', (256, 3, SIDE << 16), (257, 4, SIDE)),
+    'tiff with tiles': tiff('<', (256, 4, 10), (257, 4, 10), (322, 4, SIDE), (323, 4, SIDE)),
     'webp': patched(PICTURES['webp'], 26, struct.pack('<HH', 16_000, 16_000)),
     'lossless webp': patched(PICTURES['lossless webp'], 21, struct.pack('<I', 0x0FFFFFFF)),
     'webp with alpha': patched(

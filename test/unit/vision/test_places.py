@@ -95,21 +95,6 @@ def a_pixel(letterbox):
 
 
 @CASES
-def test_a_box_is_found_where_it_was_drawn(resize, image_wh, input_hw):
-    x, y, size = middle(image_wh)
-    cxcywh = np.array([x, y, 1.3 * size, 0.8 * size])
-    (plane, *_), letterbox = preprocessed(box(image_wh, cxcywh), resize, input_hw)
-    (cx, cy), cov = moments(plane)
-    found = open_as('yolov8', 'out (1, 5, ?)')(
-        {'out': head(cx, cy, np.sqrt(12 * cov[0, 0]), np.sqrt(12 * cov[1, 1]), 0.9)},
-        letterbox,
-        THRESHOLDS,
-    )
-    expected = [*(cxcywh[:2] - cxcywh[2:] / 2), *(cxcywh[:2] + cxcywh[2:] / 2)]
-    np.testing.assert_allclose(found.xyxy[0], expected, atol=a_pixel(letterbox))
-
-
-@CASES
 def test_keypoints_are_found_where_they_were_drawn(resize, image_wh, input_hw):
     x, y, size = middle(image_wh)
     points = np.array([[x, y], [x - 0.7 * size, y + 0.5 * size], [x + 0.4 * size, y - size]])

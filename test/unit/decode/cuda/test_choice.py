@@ -23,6 +23,8 @@ from trt_ros.runtime.gpu.staging import RequestArgs
 from trt_ros.vision.letterbox import Letterbox
 
 SEGMENTS = 'head (1, 116, 8400); prototypes (1, 32, 160, 160)'
+QUERIES = 'logits (1, ?, ?); boxes (1, ?, 4)'
+MASKS = 'dets (1, {}, 4); labels (1, {}, 3); masks (1, {}, 8, 8)'
 BOX = Letterbox.fit((1918, 1080), (640, 640), 'letterbox')
 
 
@@ -87,17 +89,9 @@ def test_reads_concatenated_output_at_offsets():
     [
         ('yolov8', 'head (1, 84, 8400)', 'head (1, 84, 8400) float64'),
         ('yolov8', 'head (1, 84, ?)', f'head (1, 84, {(1 << 24) + 1})'),
-        (
-            'rtdetr',
-            'logits (1, ?, ?); boxes (1, ?, 4)',
-            'logits (1, 9000, 2000); boxes (1, 9000, 4)',
-        ),
-        (
-            'rtdetr',
-            'logits (1, ?, ?); boxes (1, ?, 4)',
-            'logits (1, 9, 3) float16; boxes (1, 9, 4)',
-        ),
-        ('rtdetr', 'logits (1, ?, ?); boxes (1, ?, 4)', 'logits (1, 9, 3); boxes (1, 8, 4)'),
+        ('rtdetr', QUERIES, 'logits (1, 9000, 2000); boxes (1, 9000, 4)'),
+        ('rtdetr', QUERIES, 'logits (1, 9, 3) float16; boxes (1, 9, 4)'),
+        ('rtdetr', QUERIES, 'logits (1, 9, 3); boxes (1, 8, 4)'),
         ('yolox', 'head (1, ?, 8)', 'head (1, 8401, 8)'),
         ('yolov10', 'head (1, ?, ?)', 'head (1, 300, 7)'),
         ('centernet', 'heat (1, 3, ?, ?); wh (1, 2, ?, ?)', 'heat (1, 3, 9, 9); wh (1, 2, 9, 8)'),
@@ -108,18 +102,10 @@ def test_reads_concatenated_output_at_offsets():
         ('ppyoloe', 'head (?, ?)', 'head (9, 7)'),
         ('yolov7_pose', 'head (1, ?, 57)', 'head (1, 9, 17)'),
         ('boxes', 'boxes (1, ?, 4); scores (1, ?, 3)', 'boxes (1, 9, 4); scores (1, 8, 3)'),
-        (
-            'boxes',
-            'boxes (1, 9, 4); scores (1, 9); labels (1, 9) uint8',
-            'boxes (1, 9, 4); scores (1, 9); labels (1, 9) uint8',
-        ),
+        ('boxes', 'boxes (1, 9, 4); scores (1, 9); labels (1, 9) uint8', None),
         ('yolov8_pose', 'head (1, 56, ?)', 'head (1, 55, 8400)'),
         ('yolov8_pose', 'head (1, ?, 57)', 'head (1, 300, 56)'),
-        (
-            'rfdetr_seg',
-            'dets (1, ?, 4); labels (1, ?, 3); masks (1, ?, 8, 8)',
-            'dets (1, 9, 4); labels (1, 9, 3); masks (1, 8, 8, 8)',
-        ),
+        ('rfdetr_seg', MASKS.format(*'???'), MASKS.format(9, 9, 8)),
         ('semantic', 'scores (1, ?, 8, 8)', 'scores (1, 0, 8, 8)'),
         ('semantic', 'classes (1, 8, 8) int64', None),
         ('classifier', 'scores (1, 3)', 'scores (1, 4)'),

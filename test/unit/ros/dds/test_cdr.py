@@ -123,9 +123,12 @@ def test_rewritten_buffer_updates_changes_and_kept_messages_stay_intact():
         ((3, 4), 'right', (4, 2), 'rgb8', 3),
         ((3, 4), 'right', (2, 4), 'rgb8', 3),
         ((5, 6), 'right', (2, 4), 'mono8', 1),
+        ((-1, 5), 'vörn', (1, 1), 'bgr8', 3),
     ]
     for number, (stamp, frame_id, image_wh, encoding, channels) in enumerate(sent):
-        writer.begin(stamp, frame_id, image_wh, encoding, channels=channels)[:] = number
+        pixels = writer.begin(stamp, frame_id, image_wh, encoding, channels=channels)
+        assert pixels.shape == (*image_wh[::-1], channels)
+        pixels[:] = number
         kept.append(writer.message)
     for number, message in enumerate(kept):
         found = read_image(message)
