@@ -11,8 +11,6 @@ from trt_ros.errors import requires
 #: NVTX domain of all ranges.
 DOMAIN = 'trt_ros'
 MethodT = TypeVar('MethodT', bound=Callable[..., Any])
-
-
 _NO_RANGE = nullcontext()
 _lock = threading.Lock()
 _users = 0

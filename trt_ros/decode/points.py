@@ -48,7 +48,6 @@ class PointHead(Head[Poses]):
 
     @property
     def class_count(self) -> int | None:
-        """Number of classes; None: there are none."""
         return len(self.layout.class_names) or None
 
     @property

@@ -83,12 +83,12 @@ def select(
         return _with_objectness(layout, objectness, scores, threshold)
     if layout.activation == 'softmax':
         return _softmax(scores, values.view(slices['none'], rows), threshold)
-    if layout.select == 'best' and layout.activation == 'none':
+    if layout.select == 'best':
+        if layout.activation != 'none':
+            scores = _activated(as_float32(scores))
         best = highest(scores.T)
         keep = np.flatnonzero(passing(best, threshold))
         return Scored(keep, scores[keep].astype(np.float32).argmax(axis=1), best[keep])
-    if layout.select == 'best':
-        return _best_logit(as_float32(scores), threshold)
     return _each(layout, as_float32(scores), level, threshold)
 
 
@@ -140,13 +140,6 @@ def _activated(logits: np.ndarray) -> np.ndarray:
     scores[~(logits < np.inf)] = np.nan
     scores[np.isneginf(logits).all(axis=1)] = np.nan
     return scores
-
-
-def _best_logit(logits: np.ndarray, threshold: float) -> Scored:
-    scores = _activated(logits)
-    best = scores.max(axis=1)
-    keep = np.flatnonzero(passing(best, threshold))
-    return Scored(keep, scores[keep].argmax(axis=1), best[keep])
 
 
 def _softmax(classes: np.ndarray, none: np.ndarray, threshold: float) -> Scored:

@@ -95,7 +95,6 @@ class UfldHead(LaneHead):
 
     @property
     def keypoint_count(self) -> int:
-        """Number of keypoints per lane, one per row."""
         return self.reading.parts[0].spec.shape[2]
 
     @property
@@ -200,7 +199,6 @@ class UfldV2Head(LaneHead):
 
     @property
     def keypoint_count(self) -> int:
-        """Number of keypoints per lane: rows or columns, whichever are more."""
         return max(len(self.anchors.rows), self.anchors.column_count)
 
     def lanes(

@@ -55,12 +55,10 @@ class SemanticHead(Head[ClassMask]):
 
     @property
     def class_count(self) -> int | None:
-        """Number of classes, 2 for one class and background; None: unknown."""
         return self.reading.class_count and max(self.reading.class_count, 2)
 
     @property
     def classes_by_output(self) -> Mapping[str, int | None]:
-        """Number of classes by output, None: unknown."""
         return {self.output_name: self.class_count}
 
     def with_confidence(self) -> SemanticHead | None:

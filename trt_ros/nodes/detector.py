@@ -78,7 +78,6 @@ class DetectorNode(ObjectNode):
             )
 
     def class_maps(self) -> Mapping[str, Mapping[int, str]]:
-        """Return class names by number, also those of the second network of a bundle."""
         regions = self.pipeline.regions
         more = {}
         if regions is not None and regions.decoder.task == 'classify':

@@ -217,7 +217,6 @@ class PolicyNode(InferenceNode):
         return chosen or self._period * max(self._chunks.horizon, self._columns.horizon)
 
     def publish(self, outputs: Publisher, result: Tensors, header: Header, frame: Any) -> None:
-        """Take the actions of a run; send them if they are no chunk."""
         actions = self._columns.actions(result)
         if not np.isfinite(actions).all():
             self._fail(NOT_FINITE)

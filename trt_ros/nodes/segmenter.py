@@ -66,7 +66,6 @@ class SegmenterNode(ObjectNode):
     families = SEGMENTERS
 
     def class_maps(self) -> Mapping[str, Mapping[int, str]]:
-        """Return class names by mask value, by prefix of the topics of each mask."""
         head, names = self.pipeline.decoder.head, self.pipeline.class_names
         if len(head.classes_by_output) > 1:
             prefixes = self._prefixes(list(head.classes_by_output))

@@ -291,7 +291,6 @@ class OrientedBoxes(Boxes):
 
     @classmethod
     def from_detections(cls, found: Detections) -> OrientedBoxes:
-        """Return upright boxes as boxes with the angle 0."""
         boxes = found.rotated_boxes().astype(np.float32)
         return cls(
             boxes[:, :4],

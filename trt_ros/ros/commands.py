@@ -129,7 +129,6 @@ class Trajectory(Command):
         super().__init__(*args)
 
     def message(self, rows: np.ndarray, stamp: Any, *, is_damping: bool = False) -> Any:
-        """Return the trajectory, which ends with the last row."""
         message = self.type(joint_names=self._names)
         message.header.stamp = stamp
         parts = self._parts(rows)

@@ -309,7 +309,6 @@ class GpuPoses(GpuBoxes):
 
     @property
     def extra_floats(self) -> int:
-        """Further values of each box in the result: x, y and visibility of its keypoints."""
         return self.extra_count // self.head.reading.values_per_keypoint * 3
 
     def reader(self, memory: np.ndarray, image_wh: tuple[int, int]) -> Reader:

@@ -168,7 +168,6 @@ class GpuArgmax(GpuDense):
         return aligned(super().result_nbytes(image_wh))
 
     def result_nbytes(self, image_wh: tuple[int, int]) -> int:
-        """Return the bytes of host memory for the result: header, classes and confidences."""
         if not self.confidence:
             return super().result_nbytes(image_wh)
         width, height = image_wh
@@ -341,7 +340,6 @@ class GpuPicture(GpuDense):
         return self._enlarged(Letterbox((1.0, 1.0), (0.0, 0.0), image_wh, self.input_hw)).image_wh
 
     def result_nbytes(self, image_wh: tuple[int, int]) -> int:
-        """Return the bytes of host memory for the result: header and colors."""
         return DATA_OFFSET + 3 * self._pixels_nbytes(self._wh(image_wh))
 
     def launches(self, letterbox: Letterbox, at: Addresses) -> tuple[Launch, ...]:

@@ -71,7 +71,6 @@ class GpuInstances(GpuBoxes):
 
     @property
     def extra_floats(self) -> int:
-        """Further values of each box in the result: coefficients, or bounds of its mask."""
         return self.extra_count or 4
 
     @property

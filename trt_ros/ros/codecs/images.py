@@ -126,7 +126,6 @@ class VideoCodec(ImageCodec):
             self._decoder.lose(count)
 
     def close(self) -> None:
-        """Release the decoder; it begins anew with the next message."""
         self._decoder.close()
 
     def stamp_of(self, message: Any) -> Stamp:

@@ -136,7 +136,6 @@ class GpuImage(GpuInput):
     def before(
         self, batch: Batch, geometries: Sequence[Geometry], addresses: RunAddresses
     ) -> Enqueue | None:
-        """Return the launches of the kernels; the last image pads a partial batch."""
         preprocess, kernels, target = self.feed.preprocess, batch.kernels, batch.tensors[self.name]
         if addresses.maps:
             crop = crop_args(
@@ -260,7 +259,6 @@ class GpuState(GpuInput):
     owner = 'states'
 
     def kept(self, batch: Batch) -> Sequence[Copy]:
-        """Return the copy of the output; raises TensorMismatchError when it is not as large."""
         self.feed.refuse_other_shape(batch.shapes[self.feed.output])
         return [(self.memory.ptr, batch.tensors[self.feed.output].ptr, self.memory.nbytes)]
 
