@@ -7,7 +7,7 @@ import numpy as np
 from rclpy.executors import SingleThreadedExecutor
 
 from support.dds import Camera, CountingRcl, Inbox, number_of
-from support.waiting import wait_until
+from support.waiting import DEADLINE_SECONDS, wait_until
 from trt_ros.ros.dds import intra_process as intra
 from trt_ros.ros.dds import transport
 from trt_ros.ros.dds.memory import MemoryLoan, Pool, read_only
@@ -52,12 +52,14 @@ def test_changing_publishers_and_subscribers_leak_nothing(here, elsewhere, subsc
     wait_until(lambda: loans() == 0, 'all memory to be given back')
 
 
-def test_context_shutdown_is_clean(unchecked, subscribe, make_camera):
+def test_the_end_of_the_context_ends_the_thread(unchecked, subscribe, make_camera):
     inbox = Inbox(number_of)
     subscription = subscribe(unchecked, inbox)
     make_camera(unchecked).send(1)
     assert inbox.wait(1) == [1]
     unchecked.context.shutdown()
+    subscription._thread.join(DEADLINE_SECONDS)
+    assert not subscription._thread.is_alive()
     subscription.close()
 
 

@@ -115,13 +115,6 @@ def test_closing_wakes_the_thread_and_ends_it(publisher, subscribe_rcl):
     assert publisher.get_subscription_count() == 0
 
 
-def test_the_end_of_the_context_ends_the_thread(unchecked, subscribe):
-    subscription = subscribe(unchecked, Inbox())
-    unchecked.context.shutdown()
-    subscription._thread.join(DEADLINE_SECONDS)
-    assert not subscription._thread.is_alive()
-
-
 def test_opening_and_closing_leaks_nothing(publisher, subscribe_rcl):
     def mappings():
         gc.collect()
