@@ -30,13 +30,7 @@ from trt_ros.vision.letterbox import Letterbox
 class ClassesArgs(ctypes.Structure):
     """Arguments of the kernel; classes.cu: struct Classes."""
 
-    _fields_ = [
-        ('scores', c_void_p),
-        ('result', c_void_p),
-        ('target', c_void_p),
-        ('count', c_int),
-        ('stride', c_int),
-    ]
+    _fields_ = [*fields(c_void_p, 'scores result target'), *fields(c_int, 'count stride')]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from trt_ros.engine.builder.onnx_nodes import nodes, shape_of, values_of
+from trt_ros.engine.builder.onnx_nodes import nodes, rename, shape_of, values_of
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ParameterError
 
@@ -52,10 +52,8 @@ def images_as_uint8(model: Any) -> list[str]:
     changed = [value for value in model.graph.input if _is_int32_image(value)]
     for value in changed:
         pixels, floats, integers = value.name, f'{value.name}_float32', f'{value.name}_int32'
-        for node in nodes(model.graph):
-            for index, name in enumerate(node.input):
-                if name == pixels:
-                    node.input[index] = integers
+        for node in model.graph.node:
+            rename(node, {pixels: integers})
         # TensorRT converts uint8 to float only.
         for place, (source, target, kind) in enumerate(
             ((pixels, floats, onnx.TensorProto.FLOAT), (floats, integers, onnx.TensorProto.INT32))

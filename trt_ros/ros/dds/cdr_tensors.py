@@ -19,18 +19,7 @@ from trt_ros.ros.dds.cdr import (
 from trt_ros.tensors import Arrays
 
 # isaac_ros_tensor_list_interfaces/Tensor.data_type.
-_DTYPES = {
-    1: 'i1',
-    2: 'u1',
-    3: 'i2',
-    4: 'u2',
-    5: 'i4',
-    6: 'u4',
-    7: 'i8',
-    8: 'u8',
-    9: 'f4',
-    10: 'f8',
-}
+_DTYPES = dict(enumerate(('i1', 'u1', 'i2', 'u2', 'i4', 'u4', 'i8', 'u8', 'f4', 'f8'), 1))
 _CODES = {np.dtype(name): code for code, name in _DTYPES.items()}
 # Types without a code; the wider type that is sent instead holds all their values.
 SENT_AS: dict[np.dtype[Any], np.dtype[Any]] = {

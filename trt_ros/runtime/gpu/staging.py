@@ -13,6 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from trt_ros.cuda.memory import PinnedBuffer, copy_async
+from trt_ros.decode.cuda.decoder import fields
 from trt_ros.model.feeds.padding import Padding
 from trt_ros.tensors import TensorSpec, numpy_dtype, write_tensor
 from trt_ros.vision.frame import Frame
@@ -23,8 +24,6 @@ Item = TypeVar('Item')
 DeviceAddress = Callable[[int, int], int]  # (host address, nbytes) to the GPU's address, or 0.
 #: Images and tensors up to this size are transferred by the graph, larger ones once copied.
 SMALL_NBYTES = 1 << 16
-
-
 REQUEST_NBYTES = 32
 
 
@@ -32,11 +31,8 @@ class RequestArgs(ctypes.Structure):
     """Parameters that may differ between frames of a graph, before the table of scores."""
 
     _fields_ = [
-        ('score_threshold', c_float),
-        ('iou_threshold', c_float),
-        ('max_detections', c_int),
-        ('class_agnostic', c_int),
-        ('table_size', c_int),
+        *fields(c_float, 'score_threshold iou_threshold'),
+        *fields(c_int, 'max_detections class_agnostic table_size'),
         ('reserved', c_int * 3),
     ]
 
