@@ -36,9 +36,8 @@ from trt_ros.ros.dds.rcl import MemoryHooks, Rcl
 _Key = tuple[Context, str, object]  # Context, resolved topic, message type.
 
 _lock = threading.Lock()
-_buffers: dict[
-    _Key, tuple[IntraProcessBuffer, ...]
-] = {}  # The tuples are immutable: readers need no lock.
+# The tuples are immutable: readers need no lock.
+_buffers: dict[_Key, tuple[IntraProcessBuffer, ...]] = {}
 
 
 def is_requested(node: Node, qos: QoSProfile) -> bool:

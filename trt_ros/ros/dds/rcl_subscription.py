@@ -159,14 +159,11 @@ class RclSubscription:
             self._thread.join()
         self._close_shared()
         with self._polling:
-            self._destroy()
-
-    def _destroy(self) -> None:
-        destroy(self._node, self._subscription)
-        self._guard.destroy()
-        self._receive_buffers.close()
-        with self._delivering:  # Waits for the thread of a publisher.
-            self._registered_pools.close()
+            destroy(self._node, self._subscription)
+            self._guard.destroy()
+            self._receive_buffers.close()
+            with self._delivering:  # Waits for the thread of a publisher.
+                self._registered_pools.close()
 
     def _close_buffer(self) -> None:
         if self._buffer is not None:
@@ -256,11 +253,9 @@ class RclSubscription:
     def _waiting(self, is_ready: bool) -> Iterator[np.ndarray]:
         """Yield the waiting messages, up to the queue depth: more can arrive at any time."""
         for _ in range(self._max_taken if is_ready else 0):
-            message = (
-                None
-                if self._stopping.is_set()
-                else self._receive_buffers.take(self._rcl, self._subscription.handle)
-            )
+            if self._stopping.is_set():
+                break
+            message = self._receive_buffers.take(self._rcl, self._subscription.handle)
             if message is None:
                 break
             if self._is_new_message():
