@@ -58,7 +58,7 @@ class GpuClasses:
     @property
     def row_nbytes(self) -> int:
         """Bytes of the result of one row of several."""
-        return aligned(DATA_OFFSET + 4 * self.count)
+        return aligned(self.result_nbytes((0, 0)))
 
     def launch(self, at: Addresses, rows: int) -> Launch:
         """Return the launch that decodes the scores of several images; see `row_nbytes`."""
@@ -84,10 +84,6 @@ class GpuText(GpuClasses):
 
     def result_nbytes(self, image_wh: tuple[int, int]) -> int:
         """Return the bytes of host memory for the result: the best symbol of each step."""
-        return self.row_nbytes
-
-    @property
-    def row_nbytes(self) -> int:
         return aligned(STEP.itemsize * self.steps)
 
     def launch(self, at: Addresses, rows: int) -> Launch:
