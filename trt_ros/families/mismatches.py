@@ -33,10 +33,8 @@ def advice(network: NetworkDescription, families: Sequence[Family[Any]]) -> str:
     )
 
 
-def nearest(
-    network: NetworkDescription, families: Sequence[Family[Any]], count: int = 3
-) -> tuple[str, ...]:
-    """Describe the outputs of the families nearest to a network, nearest first."""
+def nearest(network: NetworkDescription, families: Sequence[Family[Any]]) -> list[str]:
+    """Describe the outputs of the three families nearest to a network, nearest first."""
     found: dict[str, tuple[float, str]] = {}  # One family of those that read the same.
     for family in families:
         for layout in family.layouts:
@@ -48,7 +46,7 @@ def nearest(
     best: dict[str, str] = {}
     for text, (_, name) in sorted(found.items(), key=lambda item: item[1][0]):
         best.setdefault(name, f'{name} reads {text}')
-    return tuple(best.values())[:count]
+    return list(best.values())[:3]
 
 
 def _may_be(layout: Layout, network: NetworkDescription) -> bool:

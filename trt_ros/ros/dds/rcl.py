@@ -241,8 +241,8 @@ class ReceiveBufferPool:
     :ivar info: MessageInfo of the last message taken.
     """
 
-    def __init__(self, hooks: MemoryHooks = NO_HOOKS, *, nbytes: int = 1 << 16) -> None:
-        self._hooks, self._nbytes = hooks, nbytes
+    def __init__(self, hooks: MemoryHooks = NO_HOOKS) -> None:
+        self._hooks = hooks
         self._free: deque[_Buffer] = deque()
         self._next: tuple[_Buffer, np.ndarray] | None = None
         self.info = MessageInfo()
@@ -251,7 +251,7 @@ class ReceiveBufferPool:
     def prepare(self) -> tuple[_Buffer, np.ndarray]:
         """Prepare the buffer of the next take() while there is no message."""
         if self._next is None:
-            buffer = self._free.popleft() if self._free else _Buffer(self._nbytes, self._hooks)
+            buffer = self._free.popleft() if self._free else _Buffer(1 << 16, self._hooks)
             buffer.offer()
             self._next = buffer, self._lend(buffer)
         return self._next

@@ -188,10 +188,8 @@ def check_transport(rcl: Rcl, context: Context) -> None:
         enable_rosout=False,
         start_parameter_services=False,
     )
-    topic, qos = (
-        f'_transport_check_{os.getpid()}',
-        QoSProfile(depth=10, durability=DurabilityPolicy.TRANSIENT_LOCAL),
-    )
+    topic = f'_transport_check_{os.getpid()}'
+    qos = QoSProfile(depth=10, durability=DurabilityPolicy.TRANSIENT_LOCAL)
     # The second is larger than the buffer that it is received into.
     images = [
         Image(height=2, width=3, step=9, encoding='bgr8', data=bytes(range(18))),
