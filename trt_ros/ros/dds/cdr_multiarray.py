@@ -11,16 +11,11 @@ from trt_ros.ros.dds.cdr_tensors import SENT_AS, tensor_view
 
 #: Element type of std_msgs/NAMEMultiArray by NAME.
 MULTI_ARRAYS: dict[str, np.dtype[Any]] = {
-    'Float32': np.dtype('f4'),
-    'Float64': np.dtype('f8'),
-    'Int8': np.dtype('i1'),
-    'Int16': np.dtype('i2'),
-    'Int32': np.dtype('i4'),
-    'Int64': np.dtype('i8'),
-    'UInt8': np.dtype('u1'),
-    'UInt16': np.dtype('u2'),
-    'UInt32': np.dtype('u4'),
-    'UInt64': np.dtype('u8'),
+    name: np.dtype(name.lower())
+    for name in (
+        *('Float32', 'Float64', 'Int8', 'Int16', 'Int32', 'Int64'),
+        *('UInt8', 'UInt16', 'UInt32', 'UInt64'),
+    )
 }
 _NAMES = {dtype: name for name, dtype in MULTI_ARRAYS.items()}
 
