@@ -1,5 +1,6 @@
 """What the process of a node does: its end by signals, its garbage collector."""
 
+from contextlib import ExitStack
 import gc
 import os
 from pathlib import Path
@@ -32,21 +33,69 @@ sys.exit(run_node(lambda: Hanging('hanging')))
 """
 
 
+OPEN = {
+    'subscription': """
+import rclpy
+from trt_ros.ros.images import subscribe_images
+
+rclpy.init()
+node = rclpy.create_node('watcher')
+subscription = subscribe_images(node, 'image', print)
+print('active', flush=True)
+rclpy.spin(node)
+""",
+    'node': """
+import rclpy
+from trt_ros.nodes.overlay import OverlayNode
+
+class Announced(OverlayNode):
+    def activate(self):
+        super().activate()
+        print('active', flush=True)
+
+rclpy.init()
+rclpy.spin(Announced('overlay'))
+""",
+}
+
+
 @pytest.fixture
-def hanging(domain_id):
+def start(domain_id):
+    """Return a function that starts a program; killed at the end of the test."""
+    with ExitStack() as ends:
+
+        def start(program, *args):
+            # Without shared memory, of which a killed process would leave some.
+            process = subprocess.Popen(
+                [sys.executable, '-c', program, *args],
+                text=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={
+                    **os.environ,
+                    'ROS_DOMAIN_ID': str(domain_id),
+                    'FASTDDS_BUILTIN_TRANSPORTS': 'UDPv4',
+                },
+            )
+            ends.enter_context(process)
+            ends.callback(process.kill)
+            return process
+
+        yield start
+
+
+@pytest.fixture
+def hanging(start):
     """A node that never finishes going down."""
-    # Without shared memory, of which a killed process would leave some.
-    process = subprocess.Popen(
-        [sys.executable, '-c', HANGING, '--ros-args', '-p', 'autostart:=true'],
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, 'ROS_DOMAIN_ID': str(domain_id), 'FASTDDS_BUILTIN_TRANSPORTS': 'UDPv4'},
-    )
-    yield process
-    process.kill()
-    process.wait()
-    process.stdout.close()
+    return start(HANGING, '--ros-args', '-p', 'autostart:=true')
+
+
+@pytest.mark.parametrize('program', OPEN.values(), ids=OPEN)
+def test_ctrl_c_ends_a_program_that_closes_nothing(start, program):
+    process = start(program)
+    assert process.stdout.readline() == 'active\n'
+    process.send_signal(signal.SIGINT)
+    assert process.wait(DEADLINE_SECONDS) == -signal.SIGINT  # By KeyboardInterrupt.
 
 
 @pytest.mark.parametrize('first', [signal.SIGINT, signal.SIGTERM])

@@ -72,7 +72,8 @@ class TransitionThread:
         thread = self._thread
         if thread is not None:
             thread.join()
-        self._following.join()
+        if threading.current_thread() is not self._following:
+            self._following.join()
 
     def run_on_executor(self, work: Callable[[], Any]) -> Any:
         """Run `work` in the executor's thread, if called in these; return or raise as it."""
@@ -106,7 +107,10 @@ class TransitionThread:
 
 def _follow(of: Callable[[], Any], stopping: threading.Event) -> None:
     seconds = 1.0
-    while not stopping.wait(seconds) and (node := of()) is not None and node.context.ok():
+    while not stopping.wait(seconds) and (node := of()) is not None:
+        if not node.context.ok():
+            node.stop()  # By Ctrl-C, in a program that destroys nothing: its threads would stay.
+            return
         for each in tuple(node.followers):
             try:
                 each()

@@ -5,6 +5,7 @@ import threading
 import pytest
 from rclpy.duration import Duration
 from rclpy.lifecycle import LifecycleNode
+from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile
 from sensor_msgs.msg import Image
 from std_msgs.msg import Header
@@ -15,6 +16,7 @@ from support.waiting import DEADLINE_SECONDS, wait_until
 from trt_ros.ros.dds import transport
 from trt_ros.ros.dds.cdr import ImageWriter, read_image
 from trt_ros.ros.dds.rcl import MemoryHooks
+from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.messages import ImageSender
 
 
@@ -168,6 +170,31 @@ def test_newest_waiting_message_or_those_of_the_depth_are_delivered_and_others_c
     inbox = send_while_busy(camera, here, subscribe, [1, 2, 3, 4, 5], **options)
     assert inbox.wait(len(delivered)) == delivered
     assert len(others.messages) == 5 - len(delivered)
+
+
+def test_messages_that_a_full_queue_replaced_are_missed(camera, here, subscribe):
+    missed = []
+    options = {'on_missed': missed.append, 'qos': QoSProfile(depth=3)}
+    inbox = send_while_busy(camera, here, subscribe, [1, 2, 3, 4, 5], **options)
+    assert inbox.wait(3) == [3, 4, 5]
+    assert sum(missed) == 2
+
+
+def test_a_subscription_whose_node_was_destroyed_ends(contexts, camera, capfd):
+    node = Node('short', context=contexts[0])
+    node.use_intra_process_comms = True
+    inbox = Inbox(number_of)
+    subscription = transport.subscribe_serialized(
+        node, Image, 'images', RELIABLE, MessageCallbacks(inbox)
+    )
+    camera.send(1)
+    assert inbox.wait(1) == [1]
+    node.destroy_node()
+    camera.send(2)
+    subscription._thread.join(DEADLINE_SECONDS)
+    assert not subscription._thread.is_alive()
+    assert 'Traceback' not in capfd.readouterr().err
+    subscription.close()
 
 
 def test_message_by_reference_is_delivered_in_the_publishers_thread(camera, here, subscribe):

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 import threading
 import time
 import traceback
@@ -10,10 +11,11 @@ from typing import Any
 
 import numpy as np
 from rclpy.callback_groups import ReentrantCallbackGroup
-from rclpy.guard_condition import GuardCondition
+from rclpy.exceptions import InvalidHandle
 from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, qos_policy_name_from_kind
+from rclpy.signals import SignalHandlerGuardCondition
 from rclpy.subscription import Subscription
 
 from trt_ros.profiling import mark
@@ -38,7 +40,7 @@ class MessageCallbacks:
     :param on_replaced: called for each waiting message but the newest, which alone is delivered.
         None: all messages are delivered.
     :param on_lost: called for each intra-process message that a newer one replaced in the full
-        queue of depth `qos.depth`, which DDS does not report. None: as on_replaced.
+        queue of depth `qos.depth`, which DDS does not report. None: as on_replaced, or on_missed.
     :param on_missed: called with the number of messages that never arrived, by gaps in sequence
         numbers; once with 0 where the middleware numbers messages. None: gaps are not reported.
     :param on_incompatible: called with the incompatible QoS policy, such as 'RELIABILITY', of a
@@ -81,8 +83,8 @@ class RclSubscription:
         self._rcl, self._node = rcl, node
         self._on_message, self._on_replaced = callbacks.on_message, callbacks.on_replaced
         self._on_reference = callbacks.on_reference
-        self._on_lost = callbacks.on_lost or callbacks.on_replaced or (lambda: None)
         self._on_missed = callbacks.on_missed or (lambda count: None)
+        self._on_lost = callbacks.on_lost or callbacks.on_replaced or partial(self._on_missed, 1)
         self._max_taken = max(1, qos.depth)
         self._receive_buffers = ReceiveBufferPool(hooks)
         self._registered_pools = intra.RegisteredPools(hooks)
@@ -92,7 +94,7 @@ class RclSubscription:
         self._is_closed = False
         self._is_polled, self._polling = callbacks.is_polled, threading.Lock()
         self._round_due = 0.0  # Time of the next poll that looks for events.
-        self._guard = GuardCondition(None, None, node.context)
+        self._guard = SignalHandlerGuardCondition(node.context)
         self._buffer: intra.IntraProcessBuffer | None = None
         self._shared: SharedReceiver | None = None
         self._delivering = threading.Lock()
@@ -209,6 +211,9 @@ class RclSubscription:
                     event.add_to_wait_set(wait_set)
                 self._receive_buffers.prepare()
                 wait_set.wait(0 if self._is_polled else -1)
+                if wait_set.is_ready('guard_condition', 0) and not self._node.context.ok():
+                    self._stopping.set()  # By Ctrl-C, in a program that closes nothing.
+                    return
                 with mark('take'), self._delivering:
                     self._take_all(is_ready=wait_set.is_ready('subscription', 0))
                 for event in events:  # Publishers with incompatible QoS, as the executor.
@@ -312,6 +317,8 @@ def taking_thread(
         while not stopping.is_set():
             try:
                 take()
+            except InvalidHandle:  # The node was destroyed.
+                stopping.set()
             except Exception:
                 node.get_logger().error(
                     f'Failed to take {noun}.\n{traceback.format_exc()}', throttle_duration_sec=10.0
