@@ -135,12 +135,14 @@ def common_arguments(*, container: str, platform: str = 'auto') -> list[DeclareL
     ]
 
 
-def parameter_arguments(cls: type[ManagedNode]) -> list[DeclareLaunchArgument]:
-    """Declare every parameter of a node class as the launch argument of its name."""
+def parameter_arguments(
+    cls: type[ManagedNode], prefix: str = '', **defaults: str
+) -> list[DeclareLaunchArgument]:
+    """Declare every parameter of a node class as the launch argument `prefix` + its name."""
     return [
         argument(
-            each.name,
-            '',
+            prefix + each.name,
+            defaults.get(each.name, ''),
             each.description
             + (f' ({each.allowed})' if each.allowed else '')
             + f' Node default: {_shown(each.default)}.',
@@ -154,11 +156,13 @@ def _shown(default: Any) -> str:
     return repr(list(default) if isinstance(default, tuple) else default)
 
 
-def given_parameters(context: LaunchContext, cls: type[ManagedNode]) -> dict[str, Any]:
+def given_parameters(
+    context: LaunchContext, cls: type[ManagedNode], prefix: str = ''
+) -> dict[str, Any]:
     """Return the parameters set as launch arguments, converted; raise ParameterError if bad."""
     given = {}
     for each in specifications(cls.Parameters).values():
-        text = context.launch_configurations.get(each.name, '')
+        text = context.launch_configurations.get(prefix + each.name, '')
         if text and each.name != 'autostart':
             given[each.name] = _as_value(each, text)
     return checked_parameters(cls, given)
