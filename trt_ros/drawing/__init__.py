@@ -52,6 +52,7 @@ def draw(
         not isinstance(pixels, np.ndarray)
         or pixels.dtype != np.uint8
         or pixels.shape[2:] not in ((3,), (4,))
+        or not pixels.size
         or not (pixels.flags.writeable and pixels.flags.c_contiguous)
     ):
         is_array = isinstance(pixels, np.ndarray)

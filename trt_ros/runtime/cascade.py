@@ -133,6 +133,7 @@ class CascadePipeline(Pipeline[Any]):
             self.turns.warm_up()
 
     def reset_state(self) -> None:
+        super().reset_state()
         self.detector.reset_state()
 
     def _own_log_lines(self) -> tuple[str, ...]:

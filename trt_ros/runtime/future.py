@@ -9,6 +9,8 @@ import logging
 import threading
 from typing import Any, Generic, TypeVar
 
+from trt_ros.errors import ParameterError
+
 log = logging.getLogger('trt_ros.runtime')
 
 ValueT_co = TypeVar('ValueT_co', covariant=True)
@@ -55,6 +57,10 @@ class Future(Generic[ValueT_co]):
 
     def add_done_callback(self, callback: Callable[[Future[ValueT_co]], None]) -> None:
         """Collect the result on another thread and call `callback` there, with this future."""
+        if not callable(callback):
+            raise ParameterError(
+                f'The callback is {callback!r}.', remedy='Pass a function that takes the future.'
+            )
         _threads().submit(self._call, callback)
 
     def _call(self, callback: Callable[[Future[ValueT_co]], None]) -> None:

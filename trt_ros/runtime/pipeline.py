@@ -178,7 +178,9 @@ class Pipeline(ABC, Generic[ResultT]):
             self._reset_counts()
 
     def reset_state(self) -> None:
-        """Set the states of the network to their initial values before the next run."""
+        """Set the states to their initial values before the next run, or raise ClosedError."""
+        if self._is_closed:
+            raise ClosedError('The pipeline')
 
     def _reset_counts(self) -> None:
         """Set the counts of the diagnostics to zero."""

@@ -1,7 +1,7 @@
 """Tracking of the objects in the images of one camera: OC-SORT, and the choice of a method."""
 
 from collections.abc import Iterator
-from numbers import Real
+from numbers import Integral
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -194,7 +194,8 @@ class Tracker:
                     remedy='Set buffer_seconds to the time of several images.',
                 )
             stamp_ns = self._stamp_ns + self._period_ns
-        if not (isinstance(stamp_ns, Real) and abs(stamp_ns) < 1 << 62):
+        is_time = isinstance(stamp_ns, Integral) and not isinstance(stamp_ns, bool)
+        if not (is_time and abs(stamp_ns) < 1 << 62):
             raise ParameterError(
                 f'stamp_ns is {stamp_ns!r}.', remedy='Set it to the time in nanoseconds.'
             )

@@ -298,10 +298,11 @@ def test_fields_that_messages_lack_are_refused(text, words):
         't#a]',
         't#a[b][c]',
         't#',
+        't#a[b,c,b]',
     ],
 )
 def test_malformed_fields_are_refused(text):
-    with pytest.raises(ParameterError, match=r'Invalid fields|empty tensor name'):
+    with pytest.raises(ParameterError, match=r'Invalid fields|empty tensor name|a twice'):
         parse_bindings((f'x=joints:{text}',))
 
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from trt_ros.errors import GpuFailedError
+from trt_ros.errors import GpuFailedError, ParameterError
 from trt_ros.runtime.future import Future
 
 
@@ -84,6 +84,8 @@ def test_a_callback_is_called_with_the_future_on_another_thread(error):
     run.ended.set()
     assert called.wait(30)
     assert seen[0] is future and seen[1] != threading.get_ident()
+    with pytest.raises(ParameterError, match=r'callback is None\.'):
+        future.add_done_callback(None)
 
 
 def test_several_threads_get_one_result():

@@ -123,6 +123,8 @@ def test_options_come_as_keywords_as_a_dataclass_or_as_both():
         by_options(image)
     with pytest.raises(ClosedError):
         by_options.submit(image)
+    with pytest.raises(ClosedError):
+        by_options.reset_state()
 
 
 def test_wrong_options_and_images_are_refused(pipeline):

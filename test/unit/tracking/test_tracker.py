@@ -80,7 +80,7 @@ def test_what_cannot_be_tracked_is_refused():
     ):
         Tracker(low_score=0.5)
     assert Tracker(high_score=0.05) and Tracker(high_score=0.5, low_score=0.5)
-    for stamp_ns in ('1', np.nan, 1 << 70):
+    for stamp_ns in ('1', np.nan, 1 << 70, 1.5, True):
         with pytest.raises(ParameterError, match=f"stamp_ns is '?{stamp_ns}'?\\."):
             Tracker()(boxes(10), stamp_ns)
     for options in ({'rate_hz': 0.5}, {'buffer_seconds': 0.03}):
@@ -89,7 +89,7 @@ def test_what_cannot_be_tracked_is_refused():
             tracker(boxes(10))
         assert not len(tracker(boxes(10), 0)) and len(tracker(boxes(10), 20_000_000))
     tracker = Tracker(high_score=np.array([0.5]), min_hits=1)  # One per detection.
-    assert len(tracker(boxes(10), 1.5e9)) == 1
+    assert len(tracker(boxes(10), np.int64(1_500_000_000))) == 1
     with pytest.raises(ParameterError, match=r"no option 'hits'.*\n.*Did you mean 'min_hits'"):
         Tracker(hits=1)
     for found in (None, [[1, 2, 3, 4]], Depth(np.ones((2, 2), np.float32))):

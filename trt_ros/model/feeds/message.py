@@ -64,6 +64,12 @@ def parse_fields(text: str) -> FieldNames:
                 remedy='Write FIELD[ELEMENT,..] with commas between fields, such as '
                 'position[hip,knee],velocity[hip,knee] or orientation[w,x,y,z].',
             )
+        if len(set(elements)) < len(elements):
+            raise ParameterError(
+                f'The fields {text!r} in inputs have an element of {match[1]} twice.',
+                cause='Each element is a number of its own.',
+                remedy='List each element once.',
+            )
         found.append((match[1], elements))
         at = match.end()
     return tuple(found)

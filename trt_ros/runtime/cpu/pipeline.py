@@ -240,6 +240,7 @@ class CpuPipeline(Pipeline[ResultT]):
         return staged
 
     def reset_state(self) -> None:
+        super().reset_state()
         with self._running:
             self._memory.clear()
 

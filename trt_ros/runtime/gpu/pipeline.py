@@ -169,6 +169,7 @@ class GpuPipeline(Pipeline[Any]):
         return self.slots.all[0].buffers.has_joined
 
     def reset_state(self) -> None:
+        super().reset_state()
         self.shared.inputs.reset()
 
     def _reset_counts(self) -> None:
