@@ -224,7 +224,7 @@ class Pipeline(ABC, Generic[ResultT]):
         >>> pipeline('street.jpg', score=0.5)
         """
         if limits:
-            thresholds = with_limits(thresholds, limits)
+            thresholds = self._with_limits(thresholds, limits)
         if isinstance(image, (list, tuple)):
             return self.infer_all(image, thresholds)
         return self.infer(image, thresholds)  # type: ignore[arg-type]
@@ -329,7 +329,7 @@ class Pipeline(ABC, Generic[ResultT]):
         :param limits: fields of `Thresholds` by name.
         """
         if limits:
-            thresholds = with_limits(thresholds, limits)
+            thresholds = self._with_limits(thresholds, limits)
         return self._start(image, thresholds, self.submit_run).map(
             lambda results: self.named(results[0])
         )
@@ -374,9 +374,19 @@ class Pipeline(ABC, Generic[ResultT]):
         """Look up the classes of thresholds, once for many images, or raise ParameterError."""
         if not thresholds.chooses_classes:
             return thresholds
-        if self.decoder.task not in OBJECT_TASKS and not self.decoder.head.finds_instances:
+        if not self._finds_objects:
             raise no_objects(self.decoder.name)
         return self._classes(thresholds, self.class_names)
+
+    @property
+    def _finds_objects(self) -> bool:
+        return self.decoder.task in OBJECT_TASKS or self.decoder.head.finds_instances
+
+    def _with_limits(self, thresholds: Thresholds, limits: Mapping[str, Any]) -> Thresholds:
+        found = with_limits(thresholds, limits)
+        if not self._finds_objects:
+            raise no_objects(self.decoder.name, f'Limits by name ({", ".join(limits)})')
+        return found
 
     @property
     def log_lines(self) -> tuple[str, ...]:

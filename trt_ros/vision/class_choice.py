@@ -62,12 +62,12 @@ class ClassThresholds(Thresholds):
         return self.table, self.others
 
 
-def no_objects(decoder: str) -> ParameterError:
-    """Return the error of choosing classes where a decoder finds no objects."""
+def no_objects(
+    decoder: str, limits: str = 'classes, class_score_thresholds and class_agnostic_nms'
+) -> ParameterError:
+    """Return the error of limits of objects where a decoder finds none."""
     return ParameterError(
-        'classes, class_score_thresholds and class_agnostic_nms are for objects, but '
-        f'decoder {decoder} finds none.',
-        remedy='Leave them out.',
+        f'{limits} are for objects, but decoder {decoder} finds none.', remedy='Leave them out.'
     )
 
 

@@ -20,8 +20,8 @@ class Thresholds:
     """
     The limits that decide which of a network's candidates become results.
 
-    A task without boxes ignores score, IoU and number, and refuses the others. Decoders apply
-    those by class once the classes are looked up, see `ClassThresholds`.
+    A task without boxes ignores score, IoU and number, unless a call names them, and refuses the
+    others. Decoders apply those by class once the classes are looked up, see `ClassThresholds`.
 
     :param score: minimum score, 0 to 1; NaN and Inf never pass.
     :param iou: IoU above which the lower-scoring of two boxes of one class is suppressed, 0 to 1.

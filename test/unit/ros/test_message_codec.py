@@ -219,7 +219,8 @@ def test_damaged_messages_are_refused(text):
         except BadFrameError as error:
             causes.add(error.kind)
     assert 'bad CDR' in causes
-    assert causes <= {'bad CDR', 'missing joint', 'missing tensor', 'bad orientation'}
+    known = {'bad CDR', 'missing joint', 'repeated joint', 'missing tensor', 'bad orientation'}
+    assert causes <= known
 
 
 def test_big_endian_messages_are_read():
@@ -236,6 +237,7 @@ def test_big_endian_messages_are_read():
     [
         ('joints:t#position[hip,foot]', {}, 'missing joint', "no joint 'foot'"),
         ('joints:t#position[hip,kne]', {}, 'missing joint', "Did you mean 'knee'"),
+        ('joints:t#position[hip]', {'name': ['hip', 'knee', 'hip']}, 'repeated joint', "'hip'"),
         ('joints:t#effort[hip]', {'effort': []}, 'missing tensor', 'has 0 elements, but 3'),
         ('imu:t#gravity', {'orientation': Quaternion(w=0.0)}, 'bad orientation', 'zeros'),
         ('imu:t#gravity', {'orientation_covariance': [-1.0] + [0.0] * 8}, 'not measured', 'Imu'),

@@ -78,6 +78,9 @@ def test_rejects_missing_unknown_and_mistaken_inputs(difference):
             pipeline({'left': image, 'right': None, 1: tensor})
         with pytest.raises(BadFrameError, match='The image is of type int'):
             pipeline({'left': 3, 'right': tensor})
+        for run in (pipeline, pipeline.submit):
+            with pytest.raises(ParameterError, match=r'\(score\) are for objects, but .* tensor'):
+                run({'left': image, 'right': tensor}, score=0.9)
         for given in (image, tensor, [image, tensor], 'left.png'):
             with pytest.raises(TensorMismatchError, match='takes other inputs than one image'):
                 pipeline(given)

@@ -142,6 +142,14 @@ class MessageCodec(Codec):
                     cause=f'Its joints are {", ".join(names) or "none"}.',
                     remedy=f'{meant(missing[0], names)}Correct the names in inputs.',
                 )
+            repeated = [name for name in part.names if names.count(name) > 1]
+            if repeated:
+                raise BadFrameError(
+                    'repeated joint',
+                    f'The message has the joint {repeated[0]!r} more than once.',
+                    cause=f'Its joints are {", ".join(names)}.',
+                    remedy='Publish each joint once, under a name of its own.',
+                )
             self._tell_extra(names)
             known.clear()
             indices = known[names] = np.array([names.index(name) for name in part.names])
