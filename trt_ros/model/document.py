@@ -79,11 +79,13 @@ class Node:
         return Node(self.document, (*self.place, key))
 
     def check_keys(self, *known: str) -> None:
-        """Refuse a key that is almost one of `known` that is absent; others are free."""
+        """Refuse a key that is almost, or the beginning of, an absent one of `known`."""
         given = self.get(dict, {})
         absent = [key for key in known if key not in given]
         for key in given:
             near = get_close_matches(key.lower(), absent, 1, MISSPELLED)
+            if len(key) > 2:
+                near += [each for each in absent if each.startswith(key.lower())]
             if near and key not in known:
                 self[key].refuse(f'Unknown key {key!r}. Did you mean {near[0]!r}?')
 

@@ -142,6 +142,7 @@ def bomb() -> str:
         ('pipeline:', 'pipeline:\n  configs: {freqency: 5}', "Did you mean 'frequency'"),
         ('pipeline:', 'pipeline:\n  loops: [{models: [B], step: 2}]', "Did you mean 'steps'"),
         ('backend: onnx', 'backend: onnx\n      Sha265sum: "00"', "Did you mean 'sha256sum'"),
+        ('backend: onnx', 'backend: onnx\n      SHA256: "00"', "Did you mean 'sha256sum'"),
         ('parameters:', 'option: {}\n    parameters:', "Did you mean 'options'"),
         ('name: ai1', 'name: ai1\n      element_name: [[a]]', "Did you mean 'element_names'"),
         ('name: ai1', "name: ai1\n      initial_noise: 'no'", "true or false is .* not 'no'"),
