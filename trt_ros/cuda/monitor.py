@@ -90,8 +90,9 @@ class JetsonFiles:
 
     def __init__(self, sysfs: Path) -> None:
         devices = sorted(sysfs.glob('class/devfreq/*'))
-        names = {each: system_text(each / 'device/of_node/name') for each in devices}
-        gpus = (each for each in devices if names[each] in _JETSON_GPUS)
+        gpus = (
+            each for each in devices if system_text(each / 'device/of_node/name') in _JETSON_GPUS
+        )
         self._load = next((each / 'device/load' for each in gpus), None)
         sensors = sorted(sysfs.glob('class/thermal/thermal_zone*'))
         of_gpu = (each for each in sensors if system_text(each / 'type').lower().startswith('gpu'))

@@ -326,6 +326,7 @@ class OrientedBoxes(Boxes):
         )
 
     def to_supervision(self) -> Any:
+        """Return the boxes as `supervision.Detections`, with their corners."""
         found = super().to_supervision()
         found.data['xyxyxyxy'] = self.corners()
         return found

@@ -87,6 +87,7 @@ class Instances(BoxedObjects):
         ]
 
     def to_supervision(self) -> Any:
+        """Return the objects as `supervision.Detections`, with masks of the size of the image."""
         found, (width, height) = super().to_supervision(), self.image_wh
         found.mask = np.zeros((len(self), height, width), bool)
         for image, mask, (x, y) in zip(found.mask, self.masks, self.origins_xy):

@@ -73,7 +73,7 @@ class TopicStream:
     :param reset_state: called before the first set and after each reset, never during a run.
     :param complete: called with the header of each set; returns what follows its values.
     :param starts_at_once: whether `start` only starts a run: then a publisher's thread calls it
-        for an image that it passes by reference. That of a set is added to its set there.
+        for an image that it passes by reference.
     :param rehearse: called while a run is in progress, with the index of its topic, to do what
         `publish` did with the result before: its code has left the caches of the CPU meanwhile.
     :param hooks: called for the memory of messages, where that is reused.

@@ -259,6 +259,7 @@ class GpuState(GpuInput):
     owner = 'states'
 
     def kept(self, batch: Batch) -> Sequence[Copy]:
+        """Return the copy of the output; raises TensorMismatchError when it is not as large."""
         self.feed.refuse_other_shape(batch.shapes[self.feed.output])
         return [(self.memory.ptr, batch.tensors[self.feed.output].ptr, self.memory.nbytes)]
 
