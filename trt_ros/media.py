@@ -156,10 +156,19 @@ def read_video(
     video = open_video(path, max_pixels)
     try:
         rate_hz = video.get(cv2.CAP_PROP_FPS) or 25.0
+        is_empty = True
         while (found := video.read())[0]:
+            is_empty = False
             yield found[1], rate_hz
     finally:
         video.release()
+    if is_empty:
+        raise BadFrameError(
+            'unreadable file',
+            f'Cannot read {path} as a video.',
+            cause='OpenCV decodes none of its pictures.',
+            remedy='Convert it to H.264, as with `ffmpeg -i IN -c:v libx264 OUT.mp4`.',
+        )
 
 
 def read_images(
@@ -200,23 +209,38 @@ def _is_picture(path: Path) -> bool:
         return False
 
 
-def open_video_writer(path: Path, rate_hz: float, image_wh: tuple[int, int]) -> Any:
-    """Return an open cv2.VideoWriter of an MP4 file, which the caller releases."""
-    # Equals cv2.VideoWriter_fourcc, which the stubs lack.
-    code = int.from_bytes(b'mp4v', 'little')
-    try:
-        writer = cv2.VideoWriter(_utf8(str(path)), code, rate_hz, image_wh)
-    except UnicodeEncodeError as error:
-        raise ParameterError(
-            f'Cannot write the video {path}.',
-            cause='Its name is not UTF-8.',
-            remedy='Rename the original.',
-        ) from error
-    if not writer.isOpened():
-        raise ParameterError(
-            f'Cannot write the video {path}.', remedy='Choose another folder with --output.'
-        )
-    return writer
+class VideoWriter:
+    """An MP4 file that OpenCV writes. The caller releases it."""
+
+    def __init__(self, path: Path, rate_hz: float, image_wh: tuple[int, int]) -> None:
+        self._problem = f'Cannot write the video {path}.'
+        # Equals cv2.VideoWriter_fourcc, which the stubs lack.
+        code = int.from_bytes(b'mp4v', 'little')
+        try:
+            self._name = _utf8(str(path))
+        except UnicodeEncodeError as error:
+            raise ParameterError(
+                self._problem, cause='Its name is not UTF-8.', remedy='Rename the original.'
+            ) from error
+        self._writer, self._count = cv2.VideoWriter(self._name, code, rate_hz, image_wh), 0
+        if not self._writer.isOpened():
+            raise ParameterError(self._problem, remedy='Choose another folder with --output.')
+
+    def write(self, pixels_bgr: np.ndarray) -> None:
+        """Append a picture of the size of the video, (H, W, 3) uint8 BGR."""
+        self._writer.write(pixels_bgr)
+        self._count += 1
+
+    def release(self) -> None:
+        """Finish the file, or raise ParameterError: OpenCV itself is silent about a full disk."""
+        self._writer.release()
+        count = int(cv2.VideoCapture(self._name).get(cv2.CAP_PROP_FRAME_COUNT))
+        if count < self._count:
+            raise ParameterError(
+                self._problem,
+                cause=f'The file has {count} of its {self._count} pictures: the disk may be full.',
+                remedy='Free space, or choose another folder with --output.',
+            )
 
 
 def _utf8(text: str) -> str:

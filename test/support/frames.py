@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from trt_ros.media import open_video_writer
+from trt_ros.media import VideoWriter
 from trt_ros.vision.frame import ENCODINGS, Frame
 
 
@@ -21,7 +21,7 @@ def noise_frame(
 
 def write_video(path: Path, pictures: Sequence[np.ndarray], rate_hz: float = 10.0) -> None:
     """Write pictures of one size, (H, W, 3) uint8 BGR."""
-    writer = open_video_writer(path, rate_hz, pictures[0].shape[1::-1])
+    writer = VideoWriter(path, rate_hz, pictures[0].shape[1::-1])
     for pixels in pictures:
         writer.write(pixels)
     writer.release()

@@ -14,9 +14,9 @@ from trt_ros.drawing.labels import Label, draw_label
 from trt_ros.drawing.panels import Panel, in_rows
 from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.media import (
+    VideoWriter,
     check_picture_path,
     open_video,
-    open_video_writer,
     read_images,
     read_picture,
     read_video,
@@ -160,11 +160,26 @@ def test_a_folder_that_is_not_there_is_named(tmp_path):
 def test_a_video_whose_name_opencv_cannot_take_is_refused(tmp_path):
     path = tmp_path / f'{LATIN_1}.mp4'
     with pytest.raises(ParameterError, match='not UTF-8'):
-        open_video_writer(path, 25.0, (64, 48))
+        VideoWriter(path, 25.0, (64, 48))
     path.write_bytes(b'no video')
     with pytest.raises(BadFrameError, match='not UTF-8') as caught:
         open_video(path)
     assert r'caf\udce9.mp4' in caught.value.problem  # So that it can be logged.
+
+
+def test_a_video_that_does_not_fit_on_the_disk_is_an_error(tmp_path):
+    code = (
+        'import resource, sys; import numpy; from pathlib import Path\n'
+        'from trt_ros.errors import ParameterError; from trt_ros.media import VideoWriter\n'
+        'resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))\n'
+        'writer = VideoWriter(Path(sys.argv[1]), 10.0, (64, 48))\n'
+        'rng = numpy.random.default_rng(0)\n'
+        'for _ in range(20): writer.write(rng.integers(0, 256, (48, 64, 3), "uint8"))\n'
+        'try: writer.release()\n'
+        'except ParameterError as error: print(error.cause)'
+    )
+    said = run_script(code, tmp_path / 'video.mp4').stdout
+    assert said == 'The file has 0 of its 20 pictures: the disk may be full.\n'
 
 
 def test_a_file_that_is_not_a_video_is_an_error(tmp_path):
@@ -173,6 +188,16 @@ def test_a_file_that_is_not_a_video_is_an_error(tmp_path):
         open_video(tmp_path / 'pipe.mp4')
     with pytest.raises(BadFrameError, match='does not support the format'):
         open_video(Path(__file__))
+
+
+def test_a_video_without_a_picture_is_an_error(tmp_path):
+    path = tmp_path / 'video.mp4'
+    write_video(path, [np.zeros((48, 64, 3), np.uint8)])
+    data = path.read_bytes()
+    head, packets, index = data.partition(b'mdat')[0], *data.partition(b'mdat')[2].split(b'moov')
+    path.write_bytes(head + b'mdat' + bytes(len(packets) - 4) + packets[-4:] + b'moov' + index)
+    with pytest.raises(BadFrameError, match='decodes none of its pictures'):
+        list(read_video(path))
 
 
 def test_text_that_is_not_unicode_is_drawn_escaped():

@@ -20,7 +20,7 @@ from trt_ros.cli._samples import IMAGE_SUFFIXES, expand, is_video
 from trt_ros.drawing import draw
 from trt_ros.errors import BadFrameError, ParameterError, TensorMismatchError, printable
 from trt_ros.labelling.coco import check_has_format
-from trt_ros.media import open_video_writer, read_picture, read_video, write_npz, write_picture
+from trt_ros.media import VideoWriter, read_picture, read_video, write_npz, write_picture
 from trt_ros.model.array_files import FILES, read_arrays
 from trt_ros.regular_file import check_output_file, writing
 from trt_ros.results.base import Result
@@ -198,7 +198,7 @@ def _entries_of(
         return
     of_video = is_video(path)
     with ExitStack() as stack:
-        writer: Any = None
+        writer: VideoWriter | None = None
         for index, (pixels, rate_hz) in enumerate(
             read_video(path, max_pixels) if of_video else [(read_picture(path, max_pixels), 0.0)]
         ):
@@ -216,7 +216,7 @@ def _entries_of(
                 write_picture(annotated, pixels)
                 continue
             if writer is None:
-                writer = open_video_writer(annotated, rate_hz, (width, height))
+                writer = VideoWriter(annotated, rate_hz, (width, height))
                 stack.callback(writer.release)
             writer.write(pixels)
 

@@ -11,7 +11,7 @@ import numpy as np
 from trt_ros.drawing import draw
 from trt_ros.errors import ParameterError
 from trt_ros.labelling.results import ImageHeader
-from trt_ros.media import open_video_writer
+from trt_ros.media import VideoWriter
 from trt_ros.recording import Recording
 from trt_ros.results.boxes import ObjectsT
 from trt_ros.runtime.pipeline import Pipeline
@@ -39,7 +39,7 @@ class AnnotatedVideos:
         self._rates_hz = {
             topic: recording.mean_rate_hz(topic) or DEFAULT_RATE_HZ for topic in topics
         }
-        self._writers: dict[str, Any] = {}
+        self._writers = dict[str, VideoWriter]()
         self._sizes: dict[str, tuple[int, int]] = {}
 
     def write(self, topic: str, header: ImageHeader, frame: Frame, result: object) -> None:
@@ -48,7 +48,7 @@ class AnnotatedVideos:
         draw(pixels, result)
         if topic not in self._writers:
             self._sizes[topic] = frame.width, frame.height
-            self._writers[topic] = open_video_writer(
+            self._writers[topic] = VideoWriter(
                 self._paths[topic], self._rates_hz[topic], self._sizes[topic]
             )
         if self._sizes[topic] != (frame.width, frame.height):

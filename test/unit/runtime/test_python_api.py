@@ -14,7 +14,7 @@ import pytest
 import trt_ros
 from trt_ros.demo import MODEL
 from trt_ros.errors import BadFrameError, ClosedError, ParameterError
-from trt_ros.media import open_video_writer
+from trt_ros.media import VideoWriter
 from trt_ros.runtime.options import LabeledOptions
 
 pytestmark = pytest.mark.slow
@@ -38,7 +38,7 @@ def folder(tmp_path_factory):
 
     path = tmp_path_factory.mktemp('programs')
     shutil.copy(MODEL, path / 'model.onnx')
-    moving, writer = MovingScene(9), open_video_writer(path / 'video.mp4', 10.0, (640, 480))
+    moving, writer = MovingScene(9), VideoWriter(path / 'video.mp4', 10.0, (640, 480))
     (path / 'pictures').mkdir()
     cv2.imwrite(str(path / 'picture.png'), scene())
     for index in range(3):

@@ -9,7 +9,7 @@ import numpy as np
 
 from demo.robot.pictures import PinholeCamera
 from demo.robot.world import WorldLayout, to_mjcf
-from trt_ros.media import open_video_writer
+from trt_ros.media import VideoWriter
 
 SIZE_WH, INSET_WH = (480, 288), (160, 120)
 FRAMES_PER_SECOND = 10
@@ -71,7 +71,7 @@ def write_film(folder: Path, pictures: list[np.ndarray]) -> Path:
     """Write robot.webp, or robot.mp4 with an OpenCV before 4.11; return its path."""
     if not hasattr(cv2, 'imwriteanimation'):
         path = folder / 'robot.mp4'
-        video = open_video_writer(path, FRAMES_PER_SECOND, SIZE_WH)
+        video = VideoWriter(path, FRAMES_PER_SECOND, SIZE_WH)
         for picture in pictures:
             video.write(picture)
         video.release()
