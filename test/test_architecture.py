@@ -79,7 +79,7 @@ safetensors: model
 nvtx: profiling
 scipy: families tracking
 supervision: results
-yaml: ros nodes launching results model cli exporting
+yaml: ros nodes launching results model cli exporting recording
 tqdm: cli
 rclpy ament_index_python launch launch_ros builtin_interfaces std_msgs std_srvs
     composition_interfaces diagnostic_msgs geometry_msgs tf2_ros lifecycle_msgs rcl_interfaces

@@ -178,6 +178,25 @@ def test_other_files_are_refused(tmp_path, data, why):
     assert why in caught.value.cause
 
 
+def test_a_split_recording_without_one_of_its_files_is_damaged(tmp_path, opened):
+    folder = write_recording(tmp_path / 'drive', camera(2))
+    metadata, path = folder / 'metadata.yaml', storage_file(folder)
+    path = path.rename(folder / 'renamed_0.mcap')
+    assert len(list(opened(folder).messages(['/camera']))) == 2
+    listed = (
+        '  relative_file_paths:\n  - drive_10.mcap\n  - drive/drive_9.mcap\n  - renamed_0.mcap\n'
+    )
+    metadata.write_text(f'rosbag2_bagfile_information:\n{listed}')
+    found = []
+    with pytest.raises(BadFrameError, match='is damaged') as caught:
+        found.extend(opened(folder).messages(['/camera']))
+    assert 'missing: drive_9.mcap, drive_10.mcap.' in caught.value.cause
+    assert len(found) == 2
+    for text in ('', '{', 'rosbag2_bagfile_information: []'):
+        metadata.write_text(text)
+        assert len(list(opened(folder).messages(['/camera']))) == 2
+
+
 def test_recordings_of_a_folder_are_in_natural_order(tmp_path):
     for name in ('drive_10', 'drive_2'):
         write_recording(tmp_path / name, camera(1))

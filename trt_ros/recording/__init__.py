@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import yaml
 
 from trt_ros.errors import BadFrameError, ParameterError, requires
 from trt_ros.recording.db3_file import Db3File
@@ -89,6 +90,10 @@ class Recording:
                 remedy='Choose an .mcap or .db3 file of rosbag2, or the folder of one recording.',
             )
         files.sort(key=lambda each: each.start_ns)
+        listed = _listed_files(path / 'metadata.yaml')
+        if len(listed) > len(self.paths):  # Else, files were renamed.
+            missing = sorted(set(listed) - {each.name for each in self.paths}, key=natural_order)
+            return files, f'Files that metadata.yaml lists are missing: {", ".join(missing)}.'
         return files, unreadable if len(files) < len(self.paths) else ''
 
     def _read_topics(self) -> None:
@@ -159,6 +164,14 @@ def _is_storage_file(path: Path) -> bool:
     return path.name.lower().removesuffix('.zstd').endswith(RECORDING_SUFFIXES)
 
 
+def _listed_files(metadata: Path) -> list[str]:
+    """Return the names of the files that rosbag2 wrote, [] without its list."""
+    with suppress(OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
+        about = yaml.safe_load(metadata.read_bytes())['rosbag2_bagfile_information']
+        return [Path(each).name for each in about['relative_file_paths']]
+    return []
+
+
 def _open_file(path: Path, stack: ExitStack, threads: ThreadPoolExecutor) -> McapFile | Db3File:
     """Open a file, a compressed one as a temporary copy, until the stack is closed."""
     if path.suffix.lower() == '.zstd':
@@ -183,7 +196,7 @@ def _without_compression(message: RecordedMessage) -> RecordedMessage:
     return message._replace(data=np.frombuffer(data, np.uint8))
 
 
-def natural_order(path: Path) -> list[tuple[bool, int, str]]:
+def natural_order(path: Path | str) -> list[tuple[bool, int, str]]:
     """Return a key that sorts picture 2 before picture 10."""
     return [
         (part.isdigit(), int(part) if part.isdigit() else 0, part)
