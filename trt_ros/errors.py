@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+import errno
 import re
 from typing import Any
 
@@ -108,6 +109,23 @@ def log_text(error: BaseException) -> str:
 
 class ParameterError(TrtRosError):
     """A parameter or option that cannot be honored."""
+
+
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_OF_PATHS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG)
+
+
+def file_error(error: BaseException) -> ParameterError | None:
+    """Return an OSError of a path, its permissions or its disk as an error; None for others."""
+    if not isinstance(error, OSError):
+        return None
+    if error.errno not in ((*DISK_FULL, *_OF_PATHS) if error.filename else DISK_FULL):
+        return None
+    return ParameterError(
+        f'{error.filename or "A file"} cannot be read or written.',
+        cause=error.strerror or str(error),
+        remedy='Correct the path or its permissions, or free space on the disk.',
+    )
 
 
 @contextmanager

@@ -21,7 +21,7 @@ import threading
 from types import FrameType
 from typing import Any
 
-from trt_ros.errors import TrtRosError
+from trt_ros.errors import DISK_FULL, TrtRosError, file_error
 from trt_ros.regular_file import FILE_SCHEMES
 
 #: Flags under the names of the last release; each new one is named as the parameter of the nodes.
@@ -189,13 +189,15 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return 130
     except OSError as error:
-        if error.errno not in (errno.EPIPE, errno.ENOSPC):
-            raise
-        # Python flushes the buffer at exit, which would raise again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if error.errno in (errno.EPIPE, *DISK_FULL):
+            # Python flushes the buffer at exit, which would raise again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if error.errno == errno.EPIPE:
             return 141
-        print(f'trt-ros {args.verb}: The output is not written: {error}.', file=sys.stderr)
+        expected = file_error(error)
+        if expected is None:
+            raise
+        print(f'trt-ros {args.verb}: {expected}', file=sys.stderr)
         return 1
 
 

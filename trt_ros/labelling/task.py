@@ -10,7 +10,7 @@ from pathlib import Path
 import shutil
 import traceback
 
-from trt_ros.errors import BackendError, ParameterError, TrtRosError
+from trt_ros.errors import BackendError, ParameterError, TrtRosError, file_error
 from trt_ros.labelling.video import video_paths
 from trt_ros.recording import ALL_TIMES, Recording
 from trt_ros.regular_file import check_output_folder
@@ -257,7 +257,7 @@ def as_trt_ros_error(error: Exception, path: Path) -> TrtRosError:
     """Return an error of the recording `path`, with its traceback if it was not foreseen."""
     if isinstance(error, TrtRosError):
         return error
-    return BackendError(
+    return file_error(error) or BackendError(
         f'Recording {path} was not labeled.',
         cause=''.join(traceback.format_exception(error)).rstrip(),
         remedy='Report this error of trt_ros or of a library with the recording.',

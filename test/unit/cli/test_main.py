@@ -1,6 +1,7 @@
 """The command line itself: verbs, help, exit codes."""
 
 from argparse import ArgumentParser
+import errno
 import os
 import re
 import signal
@@ -110,9 +111,21 @@ def test_an_error_of_ours_goes_to_stderr_without_a_traceback(verb, capsys):
     assert captured.err == 'trt-ros doctor: No cake.\nCause: It was eaten.\nRemedy: Bake one.\n'
 
 
-def test_unexpected_exception_prints_traceback(verb):
-    verb(raising(ZeroDivisionError('bug')))
-    with pytest.raises(ZeroDivisionError):
+@pytest.mark.parametrize('number', [errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG])
+def test_a_path_that_cannot_be_used_is_an_error_without_a_traceback(verb, capsys, number):
+    verb(raising(OSError(number, os.strerror(number), 'a.png')))
+    assert cli.main(['doctor']) == 1
+    said = f'a.png cannot be read or written.\nCause: {os.strerror(number)}\n'
+    assert capsys.readouterr().err.startswith(f'trt-ros doctor: {said}Remedy: ')
+
+
+@pytest.mark.parametrize(
+    'error',
+    [ZeroDivisionError('bug'), OSError(errno.EPERM, 'no'), OSError(errno.EBADF, 'no', 'a')],
+)
+def test_unexpected_exception_prints_traceback(verb, error):
+    verb(raising(error))
+    with pytest.raises(type(error)):
         cli.main(['doctor'])
 
 
@@ -150,7 +163,8 @@ def test_a_full_disk_behind_the_output_is_an_error_without_traceback():
         )
     assert done.returncode == 1
     assert re.fullmatch(
-        r'trt-ros doctor: The output is not written: .*No space left on device\.\n', done.stderr
+        'trt-ros doctor: A file cannot be read or written.\nCause: No space left on device\n.*\n',
+        done.stderr,
     )
 
 

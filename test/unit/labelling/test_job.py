@@ -1,13 +1,14 @@
 """Labelling of one recording after another with one pipeline."""
 
 from contextlib import closing
+import errno
 from types import SimpleNamespace
 
 import pytest
 
 from trt_ros.errors import ParameterError
 from trt_ros.labelling.job import label_recording
-from trt_ros.labelling.task import LabelTask
+from trt_ros.labelling.task import LabelTask, as_trt_ros_error
 from trt_ros.recording import Recording
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
@@ -46,3 +47,9 @@ def test_frames_in_flight_are_finished_after_an_error(options, drives, tmp_path,
         with pytest.raises(ParameterError, match='The video cannot be written'):
             label('first.mcap', SimpleNamespace(write=full_disk))
         assert label('second.mcap').frames == 10
+
+
+def test_a_full_disk_of_one_recording_is_told_without_a_traceback(tmp_path):
+    error = as_trt_ros_error(OSError(errno.ENOSPC, 'No space', 'a.mcap'), tmp_path)
+    assert error.problem == 'a.mcap cannot be read or written.' and error.cause == 'No space'
+    assert 'Report this error' in as_trt_ros_error(ValueError('a bug'), tmp_path).remedy
