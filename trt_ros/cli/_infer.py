@@ -24,7 +24,7 @@ from trt_ros.media import VideoWriter, read_picture, read_video, write_npz, writ
 from trt_ros.model.array_files import FILES, read_arrays
 from trt_ros.regular_file import check_output_file, writing
 from trt_ros.results.base import Result
-from trt_ros.results.labels import CocoIds, category_ids
+from trt_ros.results.labels import CocoIds, category_ids, check_unique
 from trt_ros.runtime.options import TiledOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.tensors import Arrays
@@ -93,6 +93,7 @@ def _image_ids(files: Sequence[Path], known: Mapping[str, int] | None) -> dict[P
             cause=f'{len(missing)} of {len(files)} files are not in them, videos never are.',
             remedy='Choose the images of the annotations, or leave --annotations out.',
         )
+    check_unique([path.name for path in files], 'There are')
     return {path: known[path.name] for path in files}
 
 

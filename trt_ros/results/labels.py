@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
@@ -205,8 +205,26 @@ class CocoIds:
         with parsing(problem, 'Choose a JSON file with `images` and `categories`.'):
             found = json.loads(read_regular(path, MAX_ANNOTATIONS_NBYTES))
             return cls(
-                {Path(each['file_name']).name: int(each['id']) for each in found['images']},
+                {name: int(number) for name, number in ids_by_name(found['images']).items()},
                 {str(each['name']): int(each['id']) for each in found['categories']},
+            )
+
+
+def ids_by_name(images: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the ids of annotated images by the last part of `file_name`, or ParameterError."""
+    names = [Path(each['file_name']).name for each in images]
+    check_unique(names, 'The annotations have')
+    return {name: each['id'] for name, each in zip(names, images)}
+
+
+def check_unique(names: Iterable[str], subject: str) -> None:
+    """Raise ParameterError if names, by which images and their annotations match, are equal."""
+    for name, count in Counter(names).most_common(1):
+        if count > 1:
+            raise ParameterError(
+                f'{subject} {count} images of the name {name}.',
+                cause='Images and annotations are matched by the last part of their names.',
+                remedy='Use the images of one folder at a time, with annotations of these alone.',
             )
 
 

@@ -14,7 +14,7 @@ from trt_ros.regular_file import parsing, read_regular
 from trt_ros.results.base import Result
 from trt_ros.results.boxes import Objects
 from trt_ros.results.classes import Classification
-from trt_ros.results.labels import MAX_ANNOTATIONS_NBYTES
+from trt_ros.results.labels import MAX_ANNOTATIONS_NBYTES, check_unique, ids_by_name
 from trt_ros.runtime.candidates import Candidate, first_candidates, normalized, resized, sized
 from trt_ros.runtime.consistency import (
     VIEWS,
@@ -55,7 +55,8 @@ def read_truths(path: Path, pictures: Sequence[Path]) -> list[Truth | None]:
     with parsing(problem, remedy):
         found = json.loads(read_regular(path, MAX_ANNOTATIONS_NBYTES))
         names = {each['id']: str(each['name']) for each in found['categories']}
-        ids = {Path(each['file_name']).name: each['id'] for each in found['images']}
+        ids = ids_by_name(found['images'])
+        check_unique([each.name for each in pictures if each.name in ids], 'There are')
         shown: dict[Any, list[tuple[str, list[float]]]] = {each: [] for each in ids.values()}
         for each in found['annotations']:
             shown[each['image_id']].append((names[each['category_id']], each['bbox']))

@@ -275,6 +275,8 @@ def test_ids_are_those_of_the_annotations(infer, pose, tmp_path):
     assert (entry['image_id'], entry['category_id']) == (12, 5)
     _, said = infer(pose, '--coco', path, '--annotations', truth, names=('a.png', 'b.png'), code=1)
     assert 'The annotations have no image b.png.\nCause: 1 of 2 files' in said
+    _, said = infer(pose, '--coco', path, '--annotations', truth, names=('a.png', 'a.png'), code=1)
+    assert 'There are 2 images of the name a.png.' in said
 
 
 def test_results_without_a_format_of_coco_are_refused(infer, network, tmp_path):

@@ -155,6 +155,14 @@ def test_ids_are_those_of_annotations(tmp_path):
         category_ids(('soil',), 1, ids.categories)
 
 
+def test_annotations_of_several_images_of_one_name_are_refused(tmp_path):
+    path = tmp_path / 'instances.json'
+    images = [{'id': number, 'file_name': f'{number}/a.png'} for number in (1, 2)]
+    path.write_text(json.dumps({'images': images, 'categories': []}))
+    with pytest.raises(ParameterError, match=r'The annotations have 2 images of the name a\.png'):
+        CocoIds.read(path)
+
+
 @pytest.mark.parametrize('text', ['', '[]', '{"images": 3}', '{"images": [{"id": 1}]}'])
 def test_files_of_another_format_are_refused(tmp_path, text):
     path = tmp_path / 'no.json'

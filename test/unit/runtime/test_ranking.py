@@ -203,6 +203,8 @@ def test_annotations_are_read_by_file_name(annotations):
     assert (a.count, a.names, a.xyxy.tolist()) == (1, ('dog',), [[10, 20, 40, 60]])
     assert (b.count, b.names, b.xyxy.shape) == (0, (), (0, 4))
     assert c is None
+    with pytest.raises(ParameterError, match=r'There are 2 images of the name a\.png'):
+        read_truths(annotations, [Path('x/a.png'), Path('y/a.png')])
 
 
 @pytest.mark.parametrize(
