@@ -21,6 +21,9 @@ from trt_ros.vision.pixel_limit import MAX_IMAGE_PIXELS, TOO_MANY_PIXELS, check_
 
 log = logging.getLogger('trt_ros.media')
 
+#: Of files that hold colors, and of all that are read as pictures, not as videos.
+COLOR_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp', '.ppm', '.pnm')
+PICTURE_SUFFIXES = (*COLOR_SUFFIXES, '.pgm')
 MAX_PICTURE_NBYTES = 1 << 30  # Compressed.
 _REMEDY = 'Choose an existing, writable folder.'
 _PICTURE_BACKENDS = ('CV_IMAGES', 'CV_MJPEG')  # They decode pictures of any size.

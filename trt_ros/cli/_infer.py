@@ -16,11 +16,18 @@ import numpy as np
 from tqdm import tqdm
 
 from trt_ros.cli._flags import given_options, make_output_folder, thresholds_of
-from trt_ros.cli._samples import IMAGE_SUFFIXES, expand, is_video
+from trt_ros.cli._samples import expand, is_video
 from trt_ros.drawing import draw
 from trt_ros.errors import BadFrameError, ParameterError, TensorMismatchError, printable
 from trt_ros.labelling.coco import check_has_format
-from trt_ros.media import VideoWriter, read_picture, read_video, write_npz, write_picture
+from trt_ros.media import (
+    COLOR_SUFFIXES,
+    VideoWriter,
+    read_picture,
+    read_video,
+    write_npz,
+    write_picture,
+)
 from trt_ros.model.array_files import FILES, read_arrays
 from trt_ros.regular_file import check_output_file, writing
 from trt_ros.results.base import Result
@@ -175,7 +182,7 @@ def _output_names(paths: Sequence[Path]) -> Iterator[str]:
     taken = set[str]()
     for path in paths:
         suffix = '.mp4' if is_video(path) else path.suffix.lower()
-        suffix = suffix if suffix in ('.mp4', *IMAGE_SUFFIXES) else '.png'
+        suffix = suffix if suffix in ('.mp4', *COLOR_SUFFIXES) else '.png'
         numbered = (f'{path.stem}_{number}' for number in count(2))
         stem = next(each for each in chain([path.stem], numbered) if each.lower() not in taken)
         taken.add(stem.lower())

@@ -13,7 +13,7 @@ import numpy as np
 
 from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.labelling.images import count_images, recorded_frames
-from trt_ros.media import open_video, read_picture, read_video
+from trt_ros.media import PICTURE_SUFFIXES, open_video, read_picture, read_video
 from trt_ros.model.bindings import parse_bindings
 from trt_ros.model.feeds import Feeds
 from trt_ros.model.run_inputs import RunInput, RunInputs, array_specs, image_feeds, measured_inputs
@@ -22,7 +22,6 @@ from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
 
-IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp')  # OpenCV writes all.
 VIDEO_SUFFIXES = ('.mp4', '.avi', '.mkv', '.mov', '.webm', '.m4v', '.mpg', '.mpeg')
 
 
@@ -40,12 +39,12 @@ def expand(files: Sequence[Path]) -> Iterator[Path]:
         inside = sorted(
             each
             for each in path.iterdir()
-            if each.is_file() and each.suffix.lower() in IMAGE_SUFFIXES + VIDEO_SUFFIXES
+            if each.is_file() and each.suffix.lower() in PICTURE_SUFFIXES + VIDEO_SUFFIXES
         )
         if not inside:
             raise ParameterError(
                 f'The folder {path} has no images and no videos.',
-                remedy=f'Use files of {", ".join(IMAGE_SUFFIXES + VIDEO_SUFFIXES)}.',
+                remedy=f'Use files of {", ".join(PICTURE_SUFFIXES + VIDEO_SUFFIXES)}.',
             )
         yield from inside
 

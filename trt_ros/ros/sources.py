@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 
 from trt_ros.errors import BadFrameError, ParameterError, counted, printable
-from trt_ros.media import open_video, read_picture
+from trt_ros.media import PICTURE_SUFFIXES, open_video, read_picture
 from trt_ros.recording import Recording, is_recording, natural_order
 from trt_ros.ros.frames import FrameReader, color_topics
 from trt_ros.video import IMAGE_TYPES, import_av, is_address, read_stream, without_password
@@ -20,9 +20,6 @@ from trt_ros.vision.pixel_limit import MAX_IMAGE_PIXELS, TOO_MANY_PIXELS
 from trt_ros.vision.video_frame import VideoFrame
 
 SECONDS_TO_REOPEN = 1.0
-PICTURE_SUFFIXES = frozenset(
-    {'.bmp', '.jpeg', '.jpg', '.pgm', '.png', '.pnm', '.ppm', '.tif', '.tiff', '.webp'}
-)
 
 
 @dataclass(frozen=True)
@@ -90,7 +87,7 @@ def _files(source: str, paths: list[Path], max_pixels: int) -> PictureSource:
     if not paths:
         raise ParameterError(
             f'Source {source!r} contains no pictures.',
-            remedy=f'Provide files that end in {", ".join(sorted(PICTURE_SUFFIXES))}.',
+            remedy=f'Provide files that end in {", ".join(PICTURE_SUFFIXES)}.',
         )
     paths.sort(key=natural_order)
     left = list(reversed(paths))
@@ -117,7 +114,7 @@ def _video(path: Path, max_pixels: int) -> PictureSource:
             error.problem,
             cause=f'Its suffix is not that of a picture. {error.cause}',
             remedy='Provide an MP4 or AVI video, or a picture that ends in '
-            f'{", ".join(sorted(PICTURE_SUFFIXES))}.',
+            f'{", ".join(PICTURE_SUFFIXES)}.',
         ) from error
     rate_hz = capture.get(cv2.CAP_PROP_FPS)
 

@@ -118,10 +118,15 @@ def test_bad_file_is_reported_and_others_continue(infer, picture, tmp_path):
 def test_folder_is_expanded_to_its_images_by_name(infer, picture, tmp_path):
     picture('in/b.png')
     picture('in/a.jpg')
+    picture('in/d.ppm')
+    picture('in/gray.png').rename(tmp_path / 'in/c.PGM')
     (tmp_path / 'in' / 'readme.txt').write_text('no image, and none is expected')
     code, entries, _ = infer(tmp_path / 'in')
     assert code == 0
-    assert [Path(entry['file']).name for entry in entries] == ['a.jpg', 'b.png']
+    names = [Path(entry['file']).name for entry in entries]
+    assert names == ['a.jpg', 'b.png', 'c.PGM', 'd.ppm']
+    written = [cv2.imread(str(tmp_path / 'out' / name)) for name in ('b.png', 'c.png', 'd.ppm')]
+    assert [each.shape for each in written] == 3 * [(128, 128, 3)]
 
 
 def test_files_of_the_same_name_do_not_overwrite_each_other(infer, picture, tmp_path):
