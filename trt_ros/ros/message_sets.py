@@ -16,6 +16,10 @@ from trt_ros.ros.worker import RESET, STOPPED
 
 T = TypeVar('T')
 
+#: Any step back of the clock, as when a bag is played again.
+JUMP_BACK = JumpThreshold(
+    min_forward=None, min_backward=Duration(nanoseconds=-1), on_clock_change=True
+)
 #: What to do against dropped messages, by cause.
 REMEDIES = {
     DUPLICATE: 'publish each message with a stamp of its own in header.stamp.',
@@ -71,12 +75,8 @@ class MessageSets(Generic[T]):
         self._lock = threading.Lock()  # For `_waiting`, epoch and the order of the sets.
         self.epoch = 0
         self._has_met = False
-        # The threshold is negative: any step back, as when a bag is played again.
         self._clock_watch = node.get_clock().create_jump_callback(
-            JumpThreshold(
-                min_forward=None, min_backward=Duration(nanoseconds=-1), on_clock_change=True
-            ),
-            post_callback=lambda _: self.reset(JUMPED),
+            JUMP_BACK, post_callback=lambda _: self.reset(JUMPED)
         )
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from trt_ros.ros.codecs.codec import Codec, Stamp
 from trt_ros.ros.diagnostics import CountedTopic, FrameCounts
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.qos import type_name, why_lost, why_silent
-from trt_ros.ros.sync import NO_PARTNER, TOO_OLD
+from trt_ros.ros.sync import AHEAD, NO_PARTNER, TOO_OLD
 
 
 class Dropping:
@@ -56,7 +56,8 @@ class Topic(CountedTopic):
     A topic that a node subscribes to, its counters, and the reasons why it has no messages.
 
     :param name: as in parameters and diagnostics; `codec` has the topic subscribed to.
-    :param max_age: maximum age in seconds of a sampled or held message; None sets no limit.
+    :param max_age: maximum age in seconds of a sampled or held message, and maximum time by which
+        its stamp is ahead; None sets no limit.
     :param is_held: whether its newest message is kept for the runs, which other topics start.
     :param first: value of a held topic without a message of `max_age`; None for none.
     :ivar dropping: turns an exception into a dropped message.
@@ -95,7 +96,7 @@ class Topic(CountedTopic):
             (seconds, nanoseconds), value = newest
             now = self._node.get_clock().now()
             age = now.nanoseconds * 1e-9 - seconds - nanoseconds * 1e-9
-            if self.max_age is None or age <= self.max_age:
+            if self.max_age is None or abs(age) <= self.max_age:
                 return value
         if self._first is not None:
             return self._first
@@ -107,8 +108,9 @@ class Topic(CountedTopic):
                 remedy='Publish one, or set ?initial= of the binding.',
             )
         raise BadFrameError(
-            TOO_OLD,
-            f'The message held of {topic} is {age:.3f} s old.',
+            TOO_OLD if age > 0 else AHEAD,
+            f'The message held of {topic} is {abs(age):.3f} s '
+            f'{"old" if age > 0 else "ahead of the clock"}.',
             cause=f'Its max_age is {self.max_age:g} s.',
             remedy='Publish more often, or set ?initial= of the binding.',
         )

@@ -10,6 +10,7 @@ from std_msgs.msg import Header
 
 from trt_ros.errors import BadFrameError, requires
 from trt_ros.ros.lifecycle import ManagedNode
+from trt_ros.ros.message_sets import JUMP_BACK
 
 #: Time to wait for a transform, which often arrives later than the image.
 WAIT_SECONDS = 0.2
@@ -56,9 +57,14 @@ class Transforms:
         self._node, self._failures = node, tf2_ros.TransformException
         self._buffer: Any = tf2_ros.Buffer()
         self._listener: Any = tf2_ros.TransformListener(self._buffer, node)
+        # tf2 ignores transforms older than its buffer, and mixes newer ones with those before.
+        self._clock_watch = node.get_clock().create_jump_callback(
+            JUMP_BACK, post_callback=lambda _: self._buffer.clear()
+        )
 
     def close(self) -> None:
         """Destroy the subscriptions."""
+        self._clock_watch.unregister()
         self._node.run_on_executor(self._listener.unregister)
 
     def lookup(self, target_frame: str, header: Header) -> Transform:

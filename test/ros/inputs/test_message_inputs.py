@@ -180,7 +180,7 @@ def test_a_topic_of_another_type_beside_images_is_warned_about(start_node, peer)
 
 
 @ON_CPU
-def test_a_held_message_is_used_up_to_its_age(start, peer, publisher):
+def test_a_held_message_is_used_up_to_its_age_and_not_ahead_of_the_clock(start, peer, publisher):
     node = start(
         'tensor',
         'guided',
@@ -227,3 +227,4 @@ def test_a_held_message_is_used_up_to_its_age(start, peer, publisher):
     wait(6100, lambda: 'The message held of /cmd_vel is 1100.000 s old' in node.log, 'an error')
     send_command(8000)
     wait_for(8000, 0.5, 0.75, 0.0)  # With the initial gain.
+    wait(5000, lambda: 'of /cmd_vel is 3000.000 s ahead of the clock' in node.log, 'an error')

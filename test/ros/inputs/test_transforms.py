@@ -4,11 +4,25 @@ import numpy as np
 import pytest
 
 pytest.importorskip('isaac_ros_tensor_list_interfaces')
+pytest.importorskip('tf2_msgs')
 
+from builtin_interfaces.msg import Time
+from geometry_msgs.msg import Quaternion, Transform, TransformStamped
 from isaac_ros_tensor_list_interfaces.msg import TensorList
+from rclpy.qos import DurabilityPolicy, QoSProfile
+from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Image
+from tf2_msgs.msg import TFMessage
 
-from support.ros_messages import RED, as_image, at, diagnostics, read_tensors, stamped
+from support.ros_messages import (
+    RED,
+    as_image,
+    at,
+    diagnostics,
+    follow_clock,
+    read_tensors,
+    stamped,
+)
 
 CAMERAS = ('front', 'left', 'right')
 IMAGES = 'x=images:' + ','.join(f'tf_{camera}/image_raw' for camera in CAMERAS)
@@ -18,7 +32,7 @@ IMAGES = 'x=images:' + ','.join(f'tf_{camera}/image_raw' for camera in CAMERAS)
 def run(start_node, models, request, peer, publisher):
     """Start a node of three cameras; return it, its results and a function that sends images."""
 
-    def run(name, binding):
+    def run(name, binding, **parameters):
         node = start_node(
             name,
             request.path.parents[2] / 'support/nodes/fake_transforms.py',
@@ -27,6 +41,7 @@ def run(start_node, models, request, peer, publisher):
             model_path=models['bev'],
             inputs=[IMAGES, binding],
             qos_reliability='reliable',
+            **parameters,
         )
         node.wait_for_log('Started: active.')
         publishers = [publisher(Image, f'/tf_{camera}/image_raw') for camera in CAMERAS]
@@ -64,3 +79,28 @@ def test_an_initial_value_stands_for_a_missing_transform(run):
     for stamp, want in ((99, [7, 7, 7, 7]), (100, [-0.5, 0.5, -0.5, 0.5])):
         send(stamp)
         assert numbers(results.wait_for(at(stamp))) == want
+
+
+def test_transforms_from_before_a_jump_back_are_forgotten(run, peer, publisher):
+    _, results, send = run('surround_again', 'k=tf:odom,front#rotation', use_sim_time=True)
+    clock, moving = publisher(Clock, '/clock'), publisher(TFMessage, '/tf')
+    latched = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+
+    def place(publisher, parent, child, **rotation):
+        placed = TransformStamped(child_frame_id=child, transform=Transform(**rotation))
+        publisher.publish(TFMessage(transforms=[stamped(placed, 2, parent)]))
+
+    def show(seconds):
+        follow_clock(peer, lambda: clock.publish(Clock(clock=Time(sec=seconds))), seconds)
+
+    place(peer.publisher(TFMessage, '/tf_static', latched), 'base', 'front')
+    show(5)
+    place(moving, 'odom', 'base')
+    send(2)
+    assert numbers(results.wait_for(at(2))) == [0, 0, 0, 1]
+    results.messages.clear()
+    show(1)
+    send(2)
+    diagnostics(peer, 'surround_again')(**{'frames received': '2'})
+    place(moving, 'odom', 'base', rotation=Quaternion(x=1.0, w=0.0))
+    assert numbers(results.wait_for(at(2))) == [1, 0, 0, 0]

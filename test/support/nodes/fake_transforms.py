@@ -37,6 +37,9 @@ class Buffer:
                 self.found[each.child_frame_id, stamp] = each
             self.changed.notify_all()
 
+    def clear(self):
+        self.found = {key: each for key, each in self.found.items() if key[1] is None}
+
     def chain(self, frame, stamp):
         """Return the transforms from a frame to odom; None while one is missing."""
         chain = []
