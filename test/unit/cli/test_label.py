@@ -295,6 +295,14 @@ def test_video_shows_each_image_with_its_result(label, tmp_path):
     capture.release()
 
 
+def test_a_video_over_a_jump_of_the_clock_has_the_default_rate(label, tmp_path):
+    images = [(topic, index * 10_000, image) for topic, index, image in camera(3)]
+    output, _ = label(write_recording(tmp_path / 'drive', images), '--video')
+    capture = cv2.VideoCapture(str(output.with_suffix('.mp4')))
+    assert capture.get(cv2.CAP_PROP_FPS) == pytest.approx(10, abs=0.2)
+    assert capture.get(cv2.CAP_PROP_FRAME_COUNT) == 3
+
+
 def test_each_topic_has_a_video(label, tmp_path):
     messages = [*camera(1, '/front/image_raw'), *camera(1, '/back/image_raw')]
     output, _ = label(write_recording(tmp_path / 'drive', messages), '--video')
