@@ -457,7 +457,7 @@ def test_video_is_not_resumed(label, tmp_path):
 
 @pytest.mark.nightly
 def test_a_killed_run_is_readable_and_resumed(label, tmp_path):
-    count = 1500
+    count = 6000
     path = write_recording(tmp_path / 'drive', camera(count))
     whole, _ = label(path)
     output = tmp_path / 'killed.mcap'
