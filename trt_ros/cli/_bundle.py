@@ -15,10 +15,14 @@ NEXT_RUN = ' of the previous run'
 
 
 def describe_bundle_file(path: Path, describe: Callable[[Path], Any]) -> dict[str, Any]:
-    """Return a bundle's networks, their sources and targets; raises ModelError."""
+    """Return a bundle's networks, their sources and targets; ModelError where files are others."""
     bundle = read_bundle(path)
     if bundle.region_options is not None:
         return _describe_cascade(bundle, describe)
+    for network in bundle.networks.values():
+        inputs, outputs = tensors_of(describe(network.path))
+        if outputs:  # An engine without a sidecar has none.
+            network.check(inputs, outputs)
     return {
         'file': str(path),
         'kind': 'bundle',

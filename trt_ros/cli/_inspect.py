@@ -45,10 +45,14 @@ _UNKNOWN: Mapping[str, Any] = {
 def inspect(args: Namespace) -> int:
     """Print the properties of the file; return 0."""
     if args.model.is_dir():
-        networks = {path.stem: describe_model(path) for path in sorted(args.model.glob('*.onnx'))}
+        paths = sorted(args.model.glob('*.onnx'))
+        networks = {path.stem: describe_model(path, parsed=False) for path in paths}
         if not networks:
             raise ModelError(f'The folder {args.model} has no ONNX files.')
-        print(yaml.safe_dump(propose_bundle(networks), sort_keys=False), end='')
+        proposal = yaml.safe_dump(propose_bundle(networks), sort_keys=False)
+        if '- -1\n' in proposal:
+            print('# Replace each -1, which is a dynamic size, by the size of a run.')
+        print(proposal, end='')
         return 0
     found = describe_model(args.model, layers=args.layers)
     kind = found['kind']
@@ -80,7 +84,7 @@ def describe_model(path: Path, *, layers: bool = False, parsed: bool = True) -> 
     :param parsed: with what TensorRT, where it is installed, makes of an ONNX file.
     """
     if path.suffix in BUNDLE_SUFFIXES:
-        return describe_bundle_file(path, describe_model)
+        return describe_bundle_file(path, partial(describe_model, parsed=False))
     if not is_plan(path):
         return _onnx(path, parsed=parsed)
     found = _engine(path)

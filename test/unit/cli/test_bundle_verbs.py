@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from support.bundles import denoiser, two_sums, write_cascade
+from support.save_network import save_network
 from support.tiled import with_batch
 from trt_ros.cli import main
 from trt_ros.model.leapp import read_bundle
@@ -35,6 +36,16 @@ def test_inspect_names_and_draws_networks_and_connections(tmp_path, capsys):
     assert 'for bundles' in capsys.readouterr().err
 
 
+def test_inspect_refuses_a_bundle_of_other_files(tmp_path, capsys):
+    path = two_sums(tmp_path)
+    path.write_text(path.read_text().replace('float32', 'float64'))
+    assert main(['inspect', str(path)]) == 1
+    said = capsys.readouterr().err
+    assert (
+        'The network A of the bundle is another one than' in said and 'float64. The file' in said
+    )
+
+
 def test_inspect_as_json_has_loops_and_bindings(tmp_path, capsys):
     path = denoiser(tmp_path)
     assert main(['inspect', '--json', str(path)]) == 0
@@ -53,6 +64,12 @@ def test_a_proposed_bundle_connects_what_has_one_name(tmp_path, capsys):
     assert bundle.flow == {'step/context': 'encoder/context'}
     assert bundle.feedback == {'step/x': 'step/x_next'}
     assert list(bundle.input_ports) == ['encoder/seen', 'step/x', 'step/t', 'step/dt']
+
+
+def test_dynamic_sizes_of_a_proposed_bundle_are_told(tmp_path, capsys):
+    save_network(tmp_path / 'a.onnx', 'y = Neg(x)', {'x': ('n', 3)}, {'y': ('n', 3)})
+    assert main(['inspect', str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith('# Replace each -1, which is a dynamic size, ')
 
 
 def test_a_folder_without_networks_is_no_bundle(tmp_path, capsys):
