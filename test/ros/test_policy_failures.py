@@ -201,6 +201,16 @@ def test_each_failure_is_held_in_the_next_tick_and_left_with_a_good_run(start, p
     assert node.change('deactivate') and node.change('activate')
     assert not arm.enable(True), 'the emergency stop lasts'
 
+    def stops_while_inactive():
+        arm.estop.publish(Bool(data=False))
+        peer.wait_until(lambda: arm.enable(True), 'enable')
+        assert node.change('deactivate')
+        arm.estop.publish(Bool(data=True))
+        assert node.change('activate')
+        return not arm.enable(True)
+
+    peer.wait_until(stops_while_inactive, 'an emergency stop while inactive')
+
 
 def test_a_lost_gpu_is_held_and_the_node_that_follows_waits_for_enable(start, peer, backend):
     program, given = NODES / 'failing_policy.py', {'require_enable': True, 'backend': backend}

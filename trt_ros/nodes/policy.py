@@ -40,6 +40,7 @@ from trt_ros.results.arrays import Tensors
 from trt_ros.ros.commands import Command
 from trt_ros.ros.dds.transport import serialized_publish
 from trt_ros.ros.diagnostics import HARMLESS, WITHOUT_RESULT
+from trt_ros.ros.lifecycle import Resources
 from trt_ros.ros.qos import CALIBRATIONS, RESULTS
 from trt_ros.ros.ticks import Ticks
 from trt_ros.runtime.options import PipelineOptions
@@ -91,12 +92,13 @@ class PolicyNode(InferenceNode):
         self._measured: np.ndarray | None = None
         self._joint_states: Any = None
         self._last_sent = 0.0
-        self._is_allowed = False, True  # Of the last activation: stopped, and enabled.
+        self._is_allowed = False, True  # While inactive: stopped, and enabled.
         super().__init__(name, **kwargs)
 
     def configure(self) -> None:
         self.while_configured.callback(self._forget)
         super().configure()
+        self._subscribe(self.while_configured, Bool, 'estop', self._stop, RESULTS)
 
     def make_inputs(self) -> NodeInputs:
         if not self.parameters.rate_hz and self.pipeline.frequency:
@@ -151,10 +153,9 @@ class PolicyNode(InferenceNode):
             self._measured = None if 'position' in self._columns.fields else self._columns.zeros()
             self._dropped = self._errors()
         self.while_active.callback(self._hold_at_the_end)
-        self._subscribe(Bool, 'estop', self._stop, RESULTS)
         if parameters.blend_seconds and self._measured is None:
             self._joint_states = self._subscribe(
-                JointState, 'joint_states', self._measure, CALIBRATIONS
+                self.while_active, JointState, 'joint_states', self._measure, CALIBRATIONS
             )
         service = self.create_service(SetBool, '~/enable', self._enable)
         self.own(self.while_active, self.destroy_service, service)
@@ -163,9 +164,9 @@ class PolicyNode(InferenceNode):
         ticks = Ticks(self, self._period, self._tick, 1.5 * self._period)
         self.while_active.own(ticks)
 
-    def _subscribe(self, kind: Any, topic: str, callback: Any, qos: Any) -> Any:
+    def _subscribe(self, owner: Resources, kind: Any, topic: str, callback: Any, qos: Any) -> Any:
         made = self.create_subscription(kind, topic, callback, qos)
-        return self.own(self.while_active, self.destroy_subscription, made)
+        return self.own(owner, self.destroy_subscription, made)
 
     # Time.
 
@@ -341,10 +342,12 @@ class PolicyNode(InferenceNode):
 
     def _stop(self, message: Bool) -> None:
         with self._lock:
-            if self._safety is not None:
-                self._safety.stop(message.data)
-                if message.data:
-                    self._send(self._now())
+            if self._safety is None:  # Inactive.
+                self._is_allowed = message.data, self._is_allowed[1] and not message.data
+                return
+            self._safety.stop(message.data)
+            if message.data:
+                self._send(self._now())
 
     def _measure(self, message: JointState) -> None:
         """Keep the pose that the first command starts from."""
