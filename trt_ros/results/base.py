@@ -32,7 +32,8 @@ class Result:
         Yield the entries of an image in the results format of COCO; none where it has none.
 
         :param categories: category id by class index; other classes are left out.
-        :param with_area: add `area` in pixels: that of the mask, else of the box.
+        :param with_area: add `area` in pixels: that of the mask, else of the box; and the box of
+            the pixels of a class.
         """
         yield from ()
 

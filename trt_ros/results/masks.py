@@ -195,7 +195,7 @@ class ClassMask(Result):
     def as_coco(
         self, image_id: int, categories: Mapping[int, int], *, with_area: bool = False
     ) -> Iterator[dict[str, Any]]:
-        """Yield an entry without box and score per class, as in the stuff format."""
+        """Yield an entry without a score per class, as in the stuff format."""
         height, width = self.labels.shape
         for label in np.unique(self.labels).tolist():
             if label == unlabeled(self.labels.dtype):
@@ -203,12 +203,16 @@ class ClassMask(Result):
             category = categories.get(label)
             if category is not None:
                 pixels = self.labels == label
-                yield {
+                entry = {
                     'image_id': image_id,
                     'category_id': category,
                     'segmentation': run_lengths(pixels, np.zeros(2, np.int32), (width, height)),
-                    **({'area': int(pixels.sum())} if with_area else {}),
                 }
+                if with_area:
+                    columns, rows = (np.flatnonzero(pixels.any(axis)).tolist() for axis in (0, 1))
+                    size = columns[-1] + 1 - columns[0], rows[-1] + 1 - rows[0]
+                    entry |= {'area': int(pixels.sum()), 'bbox': [columns[0], rows[0], *size]}
+                yield entry
 
 
 class ClassMasks(Result, dict[str, ClassMask]):

@@ -61,9 +61,10 @@ def test_categories_are_the_classes_of_the_network_or_those_found(tmp_path):
 
 def test_area_of_masks_is_that_of_their_pixels(tmp_path):
     classes = np.full((8, 16), 255, np.uint8)
-    classes[:2] = 1
+    classes[2:4, 3:15] = 1
     found = coco(tmp_path / 'out.json', MASK, ClassMask(classes))
-    assert [each['area'] for each in found['annotations']] == [4, 32]
+    assert [each['area'] for each in found['annotations']] == [4, 24]
+    assert found['annotations'][1]['bbox'] == [3, 2, 12, 2]
     assert [each['image_id'] for each in found['annotations']] == [1, 2]
     assert [each['category_id'] for each in found['annotations']] == [2, 2]
     assert found['images'][0]['file_name'] == 'front/-0.999999995.png'
