@@ -48,13 +48,14 @@ def camera(frames: int, rate_hz: float) -> list[float]:
     from sensor_msgs.msg import Image
     from std_msgs.msg import Header
 
-    from trt_ros.process_memory import tune_process
+    from trt_ros.process_memory import tune_process, use_huge_pages
     from trt_ros.ros.messages import ImageSender
 
     tune_process()
     rclpy.init()
     node = rclpy.create_node('camera', start_parameter_services=False, enable_rosout=False)
     sender = ImageSender(node, node.create_publisher(Image, 'image', 2))
+    use_huge_pages()  # As nodes do when they are configured.
 
     def send(number: int) -> float:
         pixels = sender.begin(Header(), SIZE)
@@ -80,7 +81,7 @@ def viewer(frames: int) -> dict[str, list[float]]:
     from rclpy.qos import QoSProfile
     from sensor_msgs.msg import Image
 
-    from trt_ros.process_memory import tune_process
+    from trt_ros.process_memory import tune_process, use_huge_pages
     from trt_ros.ros.codecs.images import RawImageCodec
     from trt_ros.ros.dds.memory import pool_memory_of
     from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
@@ -109,6 +110,7 @@ def viewer(frames: int) -> dict[str, list[float]]:
     subscription = subscribe_serialized(
         node, Image, 'image', QoSProfile(depth=2), MessageCallbacks(on_message)
     )
+    use_huge_pages()
     shared = subscription._shared
     if shared is not None:
         on_ready = shared._on_ready

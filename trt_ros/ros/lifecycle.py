@@ -20,7 +20,7 @@ from rclpy.subscription import Subscription
 from rclpy.time_source import CLOCK_TOPIC
 
 from trt_ros.errors import ParameterError, TrtRosError, log_text, printable, problem_of
-from trt_ros.process_memory import freeze_garbage_collector
+from trt_ros.process_memory import freeze_garbage_collector, use_huge_pages
 from trt_ros.progress import CancelledError
 from trt_ros.ros.bond import Bond, bond_message
 from trt_ros.ros.parameters import changes_of, declare, param, read
@@ -167,7 +167,8 @@ class ManagedNode(LifecycleNode):
 
     def now_ns(self) -> int:
         """Return the node time in nanoseconds, five times as fast as by the ROS clock."""
-        return int(self.get_clock().now().nanoseconds) if self.is_simulated else time.time_ns()
+        now = time.time_ns()  # Before all else, which takes time.
+        return int(self.get_clock().now().nanoseconds) if self.is_simulated else now
 
     @property
     def is_simulated(self) -> bool:
@@ -221,6 +222,7 @@ class ManagedNode(LifecycleNode):
             bond_message()
         self.configure()
         freeze_garbage_collector()
+        use_huge_pages()
         return super().on_configure(state)
 
     def on_activate(self, state: Any) -> TransitionCallbackReturn:
