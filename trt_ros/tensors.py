@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+import ctypes
 from dataclasses import dataclass, replace
 from functools import cache
 import math
@@ -21,6 +22,12 @@ Arrays = Mapping[str, np.ndarray]  # By the names of inputs or outputs.
 MAX_ELEMENTS = 1 << 28  # Per input: 1 GiB of float32.
 INTEGERS = tuple(f'{sign}int{bits}' for sign in ('', 'u') for bits in (8, 16, 32, 64))
 _ITEM_NBYTES = {'bfloat16': 2, 'float8_e4m3fn': 1, 'bool': 1}
+
+
+def address_of(array: np.ndarray) -> int:
+    """Return the host address of the data of an array, without the objects of `array.ctypes`."""
+    # After the head of every Python object, in NumPy's PyArrayObject_fields.
+    return ctypes.c_void_p.from_address(id(array) + object.__basicsize__).value or 0
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,8 @@ from trt_ros.vision.thresholds import Thresholds
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures('nothing_left')]
 
 ASKED = Thresholds(score=0.5, iou=0.5, max_detections=50)
+#: The GPU gets all rows of the first, every third row of the second, half of the third.
+SIZES = [(160, 120), (288, 192), (384, 256)]
 ON_CPU = {'gpu_decoder': lambda *_: None}
 
 
@@ -97,8 +99,9 @@ def test_the_graph_finds_what_the_cpu_finds(open_graph, on_cpu):
 def test_all_options_give_the_same_boxes(options, open_graph, on_cpu):
     pipeline = open_graph(**options)
     for seed in range(3):
-        frame = picture(seed=seed)
-        assert_same(pipeline.infer(frame, ASKED), on_cpu(frame))
+        for size in SIZES:
+            frame = picture(*size, seed=seed)
+            assert_same(pipeline.infer(frame, ASKED), on_cpu(frame))
 
 
 def test_a_new_size_or_encoding_is_captured_and_the_old_one_kept(open_graph, on_cpu):
@@ -207,9 +210,9 @@ def test_registered_memory_is_read_where_it_lies(open_graph, on_cpu, is_shared):
             os.close(fd)
         pipeline.device.register(ring)
         for seed, offset in enumerate((0, 61, 4097, 61)):
-            frame = picture(seed=seed)
+            frame = picture(*SIZES[seed % 3], seed=seed)
             written[offset : offset + frame.nbytes] = frame.data
-            lying = Frame(ring[offset : offset + frame.nbytes], 160, 120, 480, 'bgr8')
+            lying = frame.with_data(ring[offset : offset + frame.nbytes])
             assert_same(pipeline.infer(lying, ASKED), on_cpu(frame))
         assert pipeline.memory()['pinned']['receive buffers'] == ring.nbytes
         pipeline.device.unregister(ring)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from support.frames import noise_frame
-from support.memory import copied, copies_of_all_sizes
+from support.memory import FETCHES, copied, copies_of_all_sizes, fetched
 from support.stereo_scenes import LENSES, render
-from trt_ros.cuda.kernels import SMALL_COPY_NBYTES, copy_all
+from trt_ros.cuda.copies import SMALL_COPY_NBYTES, RowsCopy, copy_all, fetch
 from trt_ros.cuda.memory import DeviceBuffer, PinnedBuffer, fill_async
 from trt_ros.errors import BadFrameError
 from trt_ros.vision.frame import ENCODINGS, Frame
@@ -209,3 +209,26 @@ def test_copies_to_the_gpu_and_back_write_their_bytes_alone(bench):
         bench.stream.synchronize()
         want = copied(copies_of_all_sizes(SMALL_COPY_NBYTES)[0], source.view)
         assert target.view.tobytes() == want.tobytes()
+
+
+@pytest.mark.parametrize(('start', 'to', 'blocks'), FETCHES.values(), ids=FETCHES)
+def test_an_image_is_fetched_from_where_its_address_says(bench, start, to, blocks):
+    with (
+        bench.gpu.context,
+        closing(PinnedBuffer(1 << 18, 'test', bench.account)) as image,
+        closing(PinnedBuffer(8, 'test', bench.account)) as word,
+        closing(PinnedBuffer(1 << 17, 'test', bench.account)) as target,
+    ):
+        image.view[:] = np.random.default_rng(1).integers(1, 256, image.nbytes)
+        word.view.view(np.uint64)[0] = image.device_ptr + start
+        stream, there = bench.stream.handle, target.device_ptr + to
+        want = fetched(image.view[start:], blocks)
+        for enqueue in (
+            lambda: fetch(bench.preprocess, there, word.device_ptr, blocks, stream),
+            lambda: RowsCopy.of(there, blocks).enqueue(image.ptr + start, stream),
+        ):
+            target.view[:] = 0
+            enqueue()
+            bench.stream.synchronize()
+            assert target.view[to : to + want.size].tobytes() == want.tobytes()
+            assert not target.view[:to].any() and not target.view[to + want.size :].any()

@@ -91,7 +91,7 @@ def captured(pipeline: Any, slot: int = 0, batch: int = 1) -> Any:
 
 
 def image_bytes(pipeline: Any, cuda: Any) -> bytes:
-    """Return the images in the memory of the first slot, where the graph reads them."""
-    memory = pipeline.slots.all[0].memory
-    address = memory.pinned.ptr if memory.image is None else memory.image.ptr
-    return bytes(cuda._memory[address])[256:]
+    """Return the images in the memory of the first slot, where its last graph reads them."""
+    slot = pipeline.slots.all[0]
+    address = slot.memory.pinned.ptr if slot.memory.image is None else slot.memory.image.ptr
+    return bytes(cuda._memory[address])[slot._last.captured.addresses.images[0] - address :]

@@ -12,6 +12,7 @@ KERNELS = {
     'crop': 'Crop',
     'place_regions': 'Regions',
     'copy_small': 'Copies',
+    'fetch': 'Fetch',
     **dict.fromkeys(('count_runs', 'draw_noise', 'next_run'), 'Numbered'),
 }
 

@@ -5,9 +5,7 @@ The cubins have a cache of our own: cuda.core's program cache (1.2.2) loads NVRT
 which takes 25 ms and 70 MB of host memory per process, and older versions of cuda.core lack it.
 """
 
-from collections.abc import Sequence
 import ctypes
-from ctypes import c_uint, c_void_p
 from functools import cache
 import hashlib
 from pathlib import Path
@@ -15,15 +13,11 @@ import re
 from typing import Any
 
 from trt_ros.cuda.calls import check, core, current_context, driver, owned
-from trt_ros.cuda.memory import copy_async
 from trt_ros.errors import BackendError, ClosedError
 from trt_ros.regular_file import Blob
 
 Size = tuple[int, int, int]
 Functions = frozenset[str] | None
-Copy = tuple[int, int, int]  # (target, source, nbytes).
-#: Copies up to this size are done by a kernel, up to so many at once.
-SMALL_COPY_NBYTES, SMALL_COPIES = 1 << 14, 16
 DTYPES = ('float32', 'float16', 'bfloat16')  # Of outputs; common.cu has a type for each.
 
 
@@ -132,31 +126,3 @@ class Kernels:
         self._module = None
         self._functions.clear()
         self._free()
-
-
-class CopyArgs(ctypes.Structure):
-    """Arguments of the kernel of small copies; copy.cu: struct Copies."""
-
-    _fields_ = [
-        ('targets', c_void_p * SMALL_COPIES),
-        ('sources', c_void_p * SMALL_COPIES),
-        ('nbytes', c_uint * SMALL_COPIES),
-    ]
-
-
-def copy_all(kernels: Kernels, copies: Sequence[Copy], stream: int) -> None:
-    """
-    Enqueue copies between addresses of the GPU, those of mapped host memory included.
-
-    Small ones come first, at the same time; the others follow in their order.
-
-    :param kernels: those of preprocess.cu.
-    """
-    small = [each for each in copies if 0 < each[2] <= SMALL_COPY_NBYTES]
-    for start in range(0, len(small), SMALL_COPIES):
-        some = small[start : start + SMALL_COPIES]
-        args = CopyArgs(*map(tuple, zip(*some)))
-        kernels.launch('copy_small', (len(some), 1, 1), (1024, 1, 1), args, stream)
-    for each in copies:
-        if each[2] > SMALL_COPY_NBYTES:
-            copy_async(*each, stream)

@@ -263,18 +263,6 @@ def copy_async(target: int, source: int, nbytes: int, stream: int) -> None:
         raise failure(status, f'copy {nbytes} bytes')
 
 
-def copy_rows_async(
-    target: int, target_step: int, source: int, source_step: int, wh: tuple[int, int], stream: int
-) -> None:
-    """Enqueue a copy of `wh` (bytes per row, rows) between addresses of rows of some steps."""
-    rt = runtime()
-    kind = rt.cudaMemcpyKind.cudaMemcpyDefault
-    check(
-        rt.cudaMemcpy2DAsync(target, target_step, source, source_step, *wh, kind, stream),
-        f'copy {wh[1]} rows of {wh[0]} bytes',
-    )
-
-
 def fill_async(target: int, value: int, nbytes: int, stream: int) -> None:
     """Enqueue setting every byte to `value` into a stream."""
     check(runtime().cudaMemsetAsync(target, value, nbytes, stream), f'fill {nbytes} bytes')

@@ -298,6 +298,7 @@ class InferenceNode(CountingNode):
                 in_flight=1 if inputs.has_state else self.parameters.frames_in_flight,
                 starts_at_once=pipeline.is_asynchronous and not inputs.in_sets,
                 rehearse=lambda number: cameras[0 if inputs.in_sets else number].rehearse(),
+                run_ahead=pipeline.run_ahead,
                 hooks=MemoryHooks(device.register, device.unregister),
             )
         )

@@ -6,6 +6,7 @@ from functools import partial
 import time
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 from std_msgs.msg import Header
 
 from trt_ros.errors import BadFrameError, ScoreRangeError
@@ -76,6 +77,8 @@ class TopicStream:
         for an image that it passes by reference.
     :param rehearse: called while a run is in progress, with the index of its topic, to do what
         `publish` did with the result before: its code has left the caches of the CPU meanwhile.
+    :param run_ahead: called on arrival with an image message that is as large as the last one, and
+        where its pixels begin; with `starts_at_once` and one topic.
     :param hooks: called for the memory of messages, where that is reused.
     """
 
@@ -96,6 +99,7 @@ class TopicStream:
         in_flight: int = 1,
         starts_at_once: bool = False,
         rehearse: Callable[[int], None] = lambda number: None,
+        run_ahead: Callable[[np.ndarray, int], None] | None = None,
         hooks: MemoryHooks = NO_HOOKS,
     ) -> None:
         self._node, self._counts, self._topics = node, counts, tuple(topics)
@@ -104,6 +108,7 @@ class TopicStream:
         self._complete = complete
         # Where it is the thread that publishes all results, while a run is in progress there.
         self._can_rehearse, self._rehearse = starts_at_once and in_flight == 1, rehearse
+        self._run_ahead = run_ahead if starts_at_once and len(topics) == 1 else None
         self._published = 0.0
         self._latency = LatencyMeter(node, counts)
         parameters = node.parameters
@@ -246,9 +251,14 @@ class TopicStream:
         is_reference: bool,
         message: Serialized,
     ) -> None:
-        counts.receive()
         topic = self._topics[number]
-        if not topic.is_held and not self._is_wanted(number):
+        is_wanted = topic.is_held or self._is_wanted(number)
+        if is_wanted and self._run_ahead is not None and isinstance(message, np.ndarray):
+            size, start = topic.codec.image_at
+            if message.size == size and not self._node.parameters.max_rate_hz:
+                self._run_ahead(message, start)
+        counts.receive()
+        if not is_wanted:
             counts.drop(UNWANTED)
             topic.codec.close()
         elif topic.codec.needs_all:
@@ -369,11 +379,11 @@ class TopicStream:
             with self._dropping(primary):
                 with self._counts.timed('publish'):
                     self._publish(primary, result, header, values)
+                self._latency.done(stamp)
                 if self._sets is None:
                     self._topics[primary].counts.publish()
                 else:
                     self._sets.publish_all()
-                self._latency.done(stamp)
         self._published = time.perf_counter()
 
     def _drop(self, lane: int, cause: str) -> None:

@@ -155,6 +155,15 @@ class Pipeline(ABC, Generic[ResultT]):
         """Start a run that is not waited for at once; see `start`."""
         return self.start(frames, thresholds, tensors)
 
+    def run_ahead(self, memory: np.ndarray, start: int) -> None:
+        """
+        Start the last run again on an image like the last one, before all that leads to `start`.
+
+        The next `start` takes it over if it has the same image. Without a GPU, it does nothing.
+
+        :param memory: (N,) uint8 that does not change any more; its pixels begin at `start`.
+        """
+
     def warm_up(self) -> None:
         """Run on gray frames, which allocates memory and shows whether the network runs."""
 

@@ -162,6 +162,12 @@ class Frame:
         """Width and height in pixels."""
         return self.width, self.height
 
+    @cached_property
+    def layout(self) -> tuple[int, int, int, str, bool, Lens | None]:
+        """Width, height, step, encoding, byte order and lens."""
+        size = self.width, self.height, self.step
+        return (*size, self.encoding, self.is_bigendian, self.lens)
+
     @property
     def row_nbytes(self) -> int:
         """Bytes of the pixels of a row, without padding."""
@@ -187,9 +193,7 @@ class Frame:
     def with_data(self, data: np.ndarray) -> Frame:
         """Return a frame of this layout with other bytes, as many; they are not checked."""
         frame = object.__new__(type(self))
-        fields = frame.__dict__
-        fields.update(self.__dict__)
-        fields['data'] = data
+        frame.__dict__.update(self.__dict__, layout=self.layout, data=data)
         return frame
 
     def with_lens(self, lens: Lens | None) -> Frame:
@@ -197,6 +201,7 @@ class Frame:
         refuse_depth(self.encoding)
         frame = copy(self)
         frame.__dict__['lens'] = lens
+        frame.__dict__.pop('layout', None)
         return frame
 
     def rectified(self) -> Frame:

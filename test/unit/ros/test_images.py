@@ -142,6 +142,49 @@ def test_the_last_publication_is_rehearsed_while_a_run_is_in_progress(
     assert seen == ['start', *['rehearse a'] * is_rehearsed, 'result', 'publish'] * 2
 
 
+@pytest.mark.parametrize(
+    ('changes', 'values', 'by_reference', 'ahead'),
+    [
+        ({}, {}, True, [1, 3, 4]),
+        ({}, {}, False, [1, 3, 4]),
+        ({'is_wanted': lambda number: False}, {}, True, []),
+        ({'starts_at_once': False}, {}, True, []),
+        ({}, {'max_rate_hz': 1000.0}, True, []),
+    ],
+    ids=['by reference', 'through DDS', 'unwanted', 'not at once', 'limited'],
+)
+def test_the_pipeline_hears_of_an_image_as_large_as_the_last(
+    start_cameras, spin, changes, values, by_reference, ahead
+):
+    node, camera = start_cameras(**values)
+    node.use_intra_process_comms = camera.use_intra_process_comms = by_reference
+    counts, seen = FrameCounts(), []
+    with closing(
+        TopicStream(
+            node,
+            FrameCounts(),
+            [Topic(node, 'a', image_codec(node, 'a'), counts)],
+            lambda sets: seen.append('start') or Finished([1]),
+            lambda *_: None,
+            **{
+                'in_sets': False,
+                'starts_at_once': True,
+                'run_ahead': lambda message, start: seen.append(set(message[start:].tolist())),
+            }
+            | changes,
+        )
+    ):
+        sender = ImageSender(camera, camera.create_publisher(Image, '/a', 1))
+        spin(sender.is_wanted)
+        for number, side in enumerate((4, 4, 8, 8, 8)):
+            sender.begin(Header(), (side, side), 'mono8')[:] = number
+            sender.send()
+            spin(lambda count=number: counts.published + sum(counts.dropped.values()) > count)
+    assert [each for each in seen if each != 'start'] == [{number} for number in ahead]
+    for number in ahead:
+        assert seen[seen.index({number}) + 1] == 'start'
+
+
 def test_image_that_waits_for_its_detections_is_taken_in_the_publishers_thread(context, spin):
     node = OverlayNode(context=context)
     camera = Node('camera_of_overlay', context=context)

@@ -35,18 +35,40 @@ RUNTIME_NAMES = {
 }
 
 
-def copies_of(count: int, parameters: int) -> Callable[[], None]:
-    """Return a function that does the copies of a launch of copy.cu."""
-    from trt_ros.cuda.kernels import CopyArgs
-
+def argument_of(kind: Any, parameters: int) -> Any:
+    """Return a copy of the argument of a launch, a struct."""
     (address,) = (ctypes.c_void_p * 1).from_address(parameters)
-    args = CopyArgs.from_buffer_copy(ctypes.string_at(address, ctypes.sizeof(CopyArgs)))
+    return kind.from_buffer_copy(ctypes.string_at(address, ctypes.sizeof(kind)))
+
+
+def small_copies(grid: tuple[int, int], parameters: int) -> Callable[[], None]:
+    from trt_ros.cuda.copies import CopyArgs
+
+    args = argument_of(CopyArgs, parameters)
 
     def copy() -> None:
-        for number in range(count):
+        for number in range(grid[0]):
             ctypes.memmove(args.targets[number], args.sources[number], args.nbytes[number])
 
     return copy
+
+
+def fetching(grid: tuple[int, int], parameters: int) -> Callable[[], None]:
+    from trt_ros.cuda.copies import FetchArgs
+
+    args = argument_of(FetchArgs, parameters)
+
+    def fetch() -> None:
+        first = ctypes.c_uint64.from_address(args.source).value + args.first
+        for block in range(grid[1]):
+            target = args.target + block * args.nbytes
+            ctypes.memmove(target, first + block * args.period, args.nbytes)
+
+    return fetch
+
+
+#: Kernels of copy.cu: functions that return what a launch does.
+COPIES = {'copy_small': small_copies, 'fetch': fetching}
 
 
 class FakeLibcuda:
@@ -290,6 +312,18 @@ class FakeCuda:
         assert self._made.get(('stream', stream), self.current) % 10 == self.current % 10
         return self._put(lambda: ctypes.memmove(target, source, nbytes))
 
+    def _do_cuMemcpy2DAsync_v2(self, parameters, stream):
+        from trt_ros.cuda.copies import RowsCopy
+
+        copy = RowsCopy.from_buffer_copy(ctypes.string_at(parameters, ctypes.sizeof(RowsCopy)))
+
+        def copy_rows() -> None:
+            for row in range(copy.rows):
+                source = copy.source_address + copy.source_x + row * copy.source_step
+                ctypes.memmove(copy.target_address + row * copy.target_step, source, copy.nbytes)
+
+        return self._put(copy_rows)
+
     def _do_cudaMemsetAsync(self, target, value, nbytes, stream):
         return self._put(lambda: ctypes.memset(target, value, nbytes))
 
@@ -331,8 +365,8 @@ class FakeCuda:
 
     def _do_cuLaunchKernel(self, function, *args):
         self._is_here('stream', args[7])
-        if function == 'copy_small':
-            return self._put(copies_of(args[0], args[8]))
+        if function in COPIES:
+            return self._put(COPIES[function](args[:2], args[8]))
         run = self.prepare(function, args[:3], args[3:6], args[8])
         return self._put(lambda: (self.launched.append(function), run()))
 

@@ -38,6 +38,8 @@ class Codec(ABC):
     :cvar is_copied: whether no value lies in the memory of its message.
     :ivar message_type: the present type of the messages.
     :ivar message_types: those that it follows the publishers among; () for `message_type` alone.
+    :ivar image_at: size of the last message that was parsed, and where the pixels begin in it; -1
+        without any.
     """
 
     noun: ClassVar[str] = 'message'
@@ -47,6 +49,7 @@ class Codec(ABC):
     is_copied: ClassVar[bool] = False
     message_type: type
     message_types: Sequence[type] = ()
+    image_at = -1, 0
 
     def __init__(self, node: Node, topic: str) -> None:
         self.node, self.topic = node, topic

@@ -68,6 +68,7 @@ class RawImageCodec(ImageCodec):
                     # Without the pixels, whose memory is reused.
                     last = content._replace(value=frame.with_data(image.data[:0].copy()))
                     known = message.size, start, layout, order, rest, last
+                    self.image_at = message.size, start
             return content
 
         return read

@@ -18,6 +18,7 @@ import numpy as np
 
 from trt_ros.ros.dds.memory import Lendable, MemoryLoan, read_only, whole_pages
 from trt_ros.ros.releases import GID_CAPACITY, GID_NBYTES, MESSAGE_INFO_CAPACITY
+from trt_ros.tensors import address_of
 
 RCL, RCUTILS = 'librcl.so', 'librcutils.so'
 OK, TAKE_FAILED = 0, 401
@@ -135,7 +136,7 @@ class Rcl:
     def publish(self, publisher: Any, message: np.ndarray) -> None:
         """Publish a serialized message, (N,) uint8, by an entered handle, or raise RclError."""
         size = message.size
-        c_bytes = _Bytes(_address(message), size, size, self._allocator)
+        c_bytes = _Bytes(address_of(message), size, size, self._allocator)
         publish = self._publish_small if size < _SMALL_NBYTES else self._publish
         code = publish(publisher.pointer, byref(c_bytes), None)
         if code != OK:
@@ -208,13 +209,6 @@ class Rcl:
             is_as_expected = not c_bytes.buffer and c_bytes.capacity == 0
         if not is_as_expected:
             raise RclError('rcutils_uint8_array_t has an unexpected layout')
-
-
-def _address(message: Any) -> int:
-    try:
-        return ctypes.addressof(c_uint8.from_buffer(message))
-    except (TypeError, ValueError):  # The array is read-only or empty.
-        return int(message.ctypes.data)  # Takes three times as long.
 
 
 class MemoryHooks(NamedTuple):

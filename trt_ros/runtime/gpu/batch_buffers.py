@@ -10,14 +10,15 @@ import logging
 
 import numpy as np
 
-from trt_ros.cuda.device import Event, Stream
-from trt_ros.cuda.kernels import Copy, copy_all
+from trt_ros.cuda.calls import CudaError
+from trt_ros.cuda.copies import Copy, copy_all, fetch
+from trt_ros.cuda.device import Event, Graph, Stream
 from trt_ros.cuda.memory import DeviceBuffer, fill_async
 from trt_ros.decode.cuda.decoder import Addresses, Launch, Reader, aligned
-from trt_ros.errors import TensorMismatchError
+from trt_ros.errors import BackendError, TensorMismatchError
 from trt_ros.model.feeds.padding import CAPACITY
 from trt_ros.model.run_inputs import REGIONS
-from trt_ros.runtime.gpu.captured_graph import RunAddresses, Stage
+from trt_ros.runtime.gpu.captured_graph import RunAddresses, Stage, StageSequence
 from trt_ros.runtime.gpu.input_kinds import Batch, Enqueue
 from trt_ros.runtime.gpu.preprocess import Geometry
 from trt_ros.runtime.gpu.regions import GpuRegions, boxes_of
@@ -160,6 +161,27 @@ class BatchBuffers:
         executions = [self.execution, *(each.buffers.execution for each in self.joined)]
         return next(filter(None, (each.why_not_capturable(stream) for each in executions)), '')
 
+    def capture(self, stages: list[Stage], stream: Stream) -> Graph | StageSequence:
+        """Return the stages as a graph, which the caller closes."""
+        sequence = StageSequence(stages)
+        if not self.shared.use_graph:
+            return sequence
+        if not self.is_warm:
+            # TensorRT initializes on first use, which cannot be captured. Results are discarded.
+            StageSequence([each for each in stages if each[0] != KEEP_STATE]).launch(stream.handle)
+            stream.synchronize()
+            self.is_warm = True
+        reason = self.why_not_capturable(stream.handle)
+        if not reason:
+            try:
+                return Graph.capture(stream.handle, sequence.launch)
+            except (BackendError, CudaError) as error:
+                if isinstance(error, CudaError) and error.is_sticky:
+                    raise
+                reason = str(error)
+        self.shared.graph_fallbacks.append(reason)
+        return sequence
+
     def prepare(self, stream: int) -> None:
         """Write the constant inputs and zero the decoder's counters, once for all frames."""
         for each in self.shared.inputs.all:
@@ -175,16 +197,16 @@ class BatchBuffers:
 
     def stages(self, geometries: Sequence[Geometry], addresses: RunAddresses) -> list[Stage]:
         """Return the stages of a run on the GPU, in order, each as a function of the stream."""
-        shared, stages = self.shared, list[Stage]()
-        if addresses.copies:
-            stages.append(('copy in', self._copying(addresses.copies)))
+        shared = self.shared
+        copying = self._copying(addresses.copies) if addresses.copies else None
+        fetching = [partial(fetch, shared.preprocess_kernels, *each) for each in addresses.fetches]
         inputs = shared.inputs.all
         before = [each.before(self._inputs, geometries, addresses) for each in inputs]
         after = [each.after(self._inputs) for each in inputs]
         kept = [copy for each in inputs for copy in each.kept(self._inputs)]
         after += [self._copying(kept)] if kept else []
         return [
-            *stages,
+            *_together('copy in', [copying, *fetching]),
             *_together('preprocess', before),
             *self.execution.stages(),
             self._last_stage(geometries, addresses),

@@ -7,11 +7,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
+from trt_ros.cuda.copies import Blocks, Copy, RowsCopy
 from trt_ros.cuda.device import Graph
-from trt_ros.cuda.kernels import Copy
 from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer
 from trt_ros.decode.cuda.decoder import Reader, aligned
 from trt_ros.profiling import mark
+from trt_ros.runtime.gpu.preprocess import Geometry
 from trt_ros.runtime.gpu.staging import REQUEST_NBYTES, Piece
 from trt_ros.runtime.gpu.waiting import RunTimes
 
@@ -28,6 +31,7 @@ class RunAddresses:
     :param copies: those to the GPU inside the graph, see `copy_all`.
     :param results: where the results of each image go, or else all raw outputs.
     :param maps: GPU address of the maps of the regions of one image; 0 for whole images.
+    :param fetches: where each image goes, where its address is found, and the bytes of it.
     """
 
     images: tuple[int, ...]
@@ -35,6 +39,7 @@ class RunAddresses:
     copies: tuple[Copy, ...]
     results: tuple[int, ...]
     maps: int = 0
+    fetches: tuple[tuple[int, int, Blocks], ...] = ()
 
 
 class SlotMemory(NamedTuple):
@@ -96,7 +101,11 @@ class CapturedGraph:
     """
     A CUDA graph captured for one combination of image geometries. Owns the graph.
 
-    :param direct: index and GPU address of the sources that Source.send brings there.
+    :param geometries: of the images, as the graph reads them.
+    :param direct: arguments of Source.send, with the index of the source before them.
+    :param words: index of each image that the graph fetches, where it finds the address, and the
+        bytes of the image.
+    :param is_of_one_image: whether a run depends on nothing but one such image.
     """
 
     graph: Graph | StageSequence
@@ -104,7 +113,10 @@ class CapturedGraph:
     addresses: RunAddresses
     readers: tuple[Reader, ...]
     pieces: tuple[Piece, ...]
-    direct: tuple[tuple[int, int], ...]
+    geometries: tuple[Geometry, ...]
+    direct: tuple[tuple[int, int, RowsCopy | None], ...]
+    words: tuple[tuple[int, np.ndarray, int], ...]
+    is_of_one_image: bool
     times: RunTimes = field(default_factory=RunTimes)
 
     def close(self) -> None:

@@ -8,22 +8,16 @@ import time
 import numpy as np
 
 from trt_ros.cuda.calls import CudaError
-from trt_ros.cuda.device import Event, Graph, Stream
+from trt_ros.cuda.copies import Blocks
+from trt_ros.cuda.device import Event, Stream
 from trt_ros.cuda.memory import fill_async
 from trt_ros.decode.cuda.decoder import aligned
-from trt_ros.errors import BackendError, ClosedError
+from trt_ros.errors import ClosedError
 from trt_ros.model.run_inputs import NO_LETTERBOX, NO_TENSORS, REGIONS
 from trt_ros.profiling import mark, marked
-from trt_ros.runtime.gpu.batch_buffers import KEEP_STATE, BatchBuffers, BuffersByShape
-from trt_ros.runtime.gpu.captured_graph import (
-    CapturedGraph,
-    RunAddresses,
-    SlotMemory,
-    Stage,
-    StageSequence,
-)
+from trt_ros.runtime.gpu.batch_buffers import BatchBuffers, BuffersByShape
+from trt_ros.runtime.gpu.captured_graph import CapturedGraph, RunAddresses, SlotMemory
 from trt_ros.runtime.gpu.launched import Launched
-from trt_ros.runtime.gpu.preprocess import Geometry
 from trt_ros.runtime.gpu.shared_resources import SharedResources
 from trt_ros.runtime.gpu.slots import LruCache
 from trt_ros.runtime.gpu.sources import image_source, tensor_source
@@ -78,6 +72,7 @@ class FrameSlot:
         self.in_flight, self.host_copy_seconds = False, 0.0
         self._run: Run | None = None
         self._last: Launched | None = None
+        self._ahead: tuple[Launched, int, object] | None = None
 
     def buffers_for(
         self, images: int, tensors: Arrays = NO_TENSORS, after: Event | None = None
@@ -117,10 +112,17 @@ class FrameSlot:
         :param after: end of the previous run, whose activation memory this one reuses.
         """
         begin = time.perf_counter()
+        ahead, self._ahead = self._ahead, None
         try:
             launched = self.stage_inputs(frames, thresholds, device_address, after, tensors)
             self.host_copy_seconds = time.perf_counter() - begin
-            self._enqueue(launched, after, tensors)
+            is_ahead = (
+                ahead is not None
+                and ahead[0] is launched
+                and ahead[1] == launched.captured.words[0][1].item()
+            )
+            if not is_ahead:
+                self._enqueue(launched, after, tensors)
         except BaseException:
             with suppress(CudaError):
                 self.stream.synchronize()  # Images before a refused one may be freed now.
@@ -135,10 +137,31 @@ class FrameSlot:
             self.stream.wait_for(after)
         has_changed = self.shared.inputs.prepare(stream, tensors)
         launched.buffers.enqueue_held(stream, has_changed)
+        self._launch(launched)
+
+    def _launch(self, launched: Launched) -> None:
+        stream = self.stream.handle
         launched.captured.graph.launch(stream)
         self.done.record(stream)
         # The GPU works already.
         self._run = self.shared.waiting.begin(launched.captured.times)
+
+    @marked('ahead')
+    def run_ahead(self, device_address: DeviceAddress, address: int, memory: object) -> None:
+        """
+        Launch the last run again, on an image at a host address, if that is registered.
+
+        The next `start` takes it over, where it would launch the same, or launches its own behind.
+        Until then `memory` is referenced, so that no other image can be at its address.
+        """
+        last = self._last
+        if last is not None and last.captured.is_of_one_image:
+            ((_, word, nbytes),) = last.captured.words
+            there = device_address(address, nbytes)
+            if there:
+                word[0] = there
+                self._launch(last)
+                self._ahead = last, there, memory
 
     @marked('wait')
     def wait(self) -> None:
@@ -191,6 +214,7 @@ class FrameSlot:
             header = header_nbytes(thresholds, self.shared.class_count)
             captured = self.captured(buffers).find((header, *key))
             if captured is None:
+                self.stream.synchronize()  # What was launched ahead uses graphs and memory.
                 with mark('capture'):
                     captured = self._open_graph(
                         buffers, (header, *key), header, frames, sources, zero_copy, after
@@ -209,11 +233,13 @@ class FrameSlot:
                 len(tensors),
             )
         captured, stream = last.captured, self.stream.handle
+        for index, word, _ in captured.words:
+            word[0] = zero_copy[index]
         if captured.pieces:
             pinned, threads = captured.memory.pinned, self.shared.copy_threads
             copy_pieces(sources, captured.pieces, pinned, stream, threads)
-        for index, target in captured.direct:
-            sources[index].send(target, stream)
+        for index, target, rows in captured.direct:
+            sources[index].send(target, stream, rows)
         return last
 
     def _memory_of(
@@ -251,11 +277,23 @@ class FrameSlot:
         after: Event | None,
     ) -> CapturedGraph:
         """Lay out memory for sources like these, and capture their graph."""
-        geometries = tuple(map(Geometry.of, frames))
+        shared = self.shared
+        geometries = tuple(
+            shared.geometry(frame, is_there=source.is_on_gpu or bool(address and shared.in_place))
+            for frame, source, address in zip(frames, sources, zero_copy)
+        )
+        blocks = [*[each.blocks for each in geometries], *[None] * (len(sources) - len(frames))]
+        sizes = [
+            source.nbytes if each is None else each.nbytes * each.count
+            for source, each in zip(sources, blocks)
+        ]
+        fetched = [i for i in range(len(frames)) if zero_copy[i] and shared.fetches]
+        words = {i: header_nbytes + 8 * number for number, i in enumerate(fetched)}
+        header_nbytes += aligned(8 * len(words))
         offsets, end = [], header_nbytes
-        for source in sources:
+        for size in sizes:
             offsets.append(end)
-            end += aligned(source.nbytes)
+            end += aligned(size)
         results, results_end = [], 0
         for size in buffers.result_sizes(geometries):
             results.append(slice(results_end, results_end + size))
@@ -267,15 +305,20 @@ class FrameSlot:
         )
         memory = self._grow_memory(end if is_in_pinned else header_nbytes, end, results_end)
         pinned, image = memory.pinned, memory.image
+        for i, at in words.items():  # The network is run before it is captured.
+            pinned.view[at : at + 8].view(np.uint64)[0] = zero_copy[i]
         parts = tuple(
             Part(
-                source.nbytes,
+                size,
                 offset,
                 self._target(source, memory, offset),
                 bool(address) or source.is_on_gpu,
                 source.data is not None,
+                each,
             )
-            for source, offset, address in zip(sources, offsets, zero_copy)
+            for source, size, offset, address, each in zip(
+                sources, sizes, offsets, zero_copy, blocks
+            )
         )
         header = 0 if image is None else image.ptr
         transfers = plan_transfers(parts, header, header_nbytes, self._chunk_nbytes)
@@ -286,9 +329,10 @@ class FrameSlot:
         ]
         has_maps = len(sources) > len(frames) and self.shared.crop is not None
         inputs = [buffers.input_address(name) for name in self.shared.tensor_specs]
+        request = header or pinned.device_ptr
         addresses = RunAddresses(
             tuple(there[: len(frames)]),
-            header or pinned.device_ptr,
+            request,
             (
                 *(
                     (target, pinned.device_ptr + offset, nbytes)
@@ -303,6 +347,10 @@ class FrameSlot:
             ),
             tuple(memory.results.device_ptr + part.start for part in results),
             buffers.input_address(REGIONS) if has_maps else 0,
+            tuple(
+                (there[i], request + at, blocks[i] or Blocks(0, sizes[i], sizes[i], 1))
+                for i, at in words.items()
+            ),
         )
         if after is not None:
             self.stream.wait_for(after)
@@ -310,16 +358,22 @@ class FrameSlot:
         return self.captured(buffers).get(
             key,
             make=lambda: CapturedGraph(
-                self.capture(buffers, stages),
+                buffers.capture(stages, self.stream),
                 memory,
                 addresses,
                 buffers.readers(geometries, memory.results.view, results),
                 transfers.pieces,
+                geometries,
                 tuple(
-                    (index, part.target)
+                    (index, part.target, part.rows)
                     for index, part in enumerate(parts)
-                    if part.is_zero_copy and part.target
+                    if part.is_zero_copy and part.target and index not in words
                 ),
+                tuple(
+                    (i, pinned.view[at : at + 8].view(np.uint64), sources[i].nbytes)
+                    for i, at in words.items()
+                ),
+                len(sources) == len(words) == 1 and shared.inputs.are_images,
             ),
         )
 
@@ -329,28 +383,6 @@ class FrameSlot:
             return memory.pinned.device_ptr + offset if source.is_on_gpu else 0
         # The network's inputs belong to the previous run until it ends.
         return 0 if source.is_small_tensor else memory.image.ptr + offset
-
-    def capture(self, buffers: BatchBuffers, stages: list[Stage]) -> Graph | StageSequence:
-        """Return the stages as a graph, which the caller closes."""
-        sequence = StageSequence(stages)
-        if not self.shared.use_graph:
-            return sequence
-        stream = self.stream.handle
-        if not buffers.is_warm:
-            # TensorRT initializes on first use, which cannot be captured. Results are discarded.
-            StageSequence([each for each in stages if each[0] != KEEP_STATE]).launch(stream)
-            self.stream.synchronize()
-            buffers.is_warm = True
-        reason = buffers.why_not_capturable(stream)
-        if not reason:
-            try:
-                return Graph.capture(stream, sequence.launch)
-            except (BackendError, CudaError) as error:
-                if isinstance(error, CudaError) and error.is_sticky:
-                    raise
-                reason = str(error)
-        self.shared.graph_fallbacks.append(reason)
-        return sequence
 
     def _grow_memory(
         self, pinned_nbytes: int, image_nbytes: int, result_nbytes: int
@@ -377,4 +409,8 @@ class FrameSlot:
 
     def close(self) -> None:
         """Release everything; may be called twice."""
+        if self._ahead is not None:
+            self._ahead = None
+            with suppress(CudaError):
+                self.stream.synchronize()
         self._owned.close()

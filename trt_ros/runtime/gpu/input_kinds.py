@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trt_ros.cuda.kernels import Copy, Kernels, copy_all
+from trt_ros.cuda.copies import Copy, copy_all
+from trt_ros.cuda.kernels import Kernels
 from trt_ros.cuda.memory import Account, DeviceBuffer, copy_async, fill_async
 from trt_ros.decode.cuda.decoder import fields
 from trt_ros.model.feeds.base import Given

@@ -88,6 +88,11 @@ class Inputs:
         self._is_reset_due = True
 
     @property
+    def are_images(self) -> bool:
+        """Whether all are images, so that no run depends on the one before."""
+        return all(type(each) is GpuImage for each in self.all)
+
+    @property
     def in_graph(self) -> set[str]:
         """Network inputs whose arrays the graph takes."""
         return {each.name for each in self.all if not each.is_sent}

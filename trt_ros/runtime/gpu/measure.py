@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from trt_ros.cuda.device import Event
+from trt_ros.cuda.memory import PinnedBuffer
 from trt_ros.cuda.monitor import Monitor
 from trt_ros.engine.options import BuildOptions
 from trt_ros.families.family import Family
@@ -29,7 +30,6 @@ from trt_ros.runtime.gpu.captured_graph import Stage
 from trt_ros.runtime.gpu.frame_slot import FrameSlot
 from trt_ros.runtime.gpu.open import open_tensor_runner
 from trt_ros.runtime.gpu.pipeline import GpuPipeline, Pending
-from trt_ros.runtime.gpu.preprocess import Geometry
 from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.vision.frame import Frame
@@ -88,8 +88,8 @@ def _whole_slot(pipeline: GpuPipeline) -> Iterator[FrameSlot]:
 def _stages_of(slot: FrameSlot, work: Work) -> tuple[BatchBuffers, list[Stage]]:
     """Copy the inputs of a run and return its buffers and stages, of which none is launched."""
     launched = slot.stage_inputs(work.frames, THRESHOLDS, None, None, work.tensors)
-    geometries = list(map(Geometry.of, work.frames))
-    return launched.buffers, launched.buffers.stages(geometries, launched.captured.addresses)
+    captured = launched.captured
+    return launched.buffers, launched.buffers.stages(captured.geometries, captured.addresses)
 
 
 def stage_times(pipeline: GpuPipeline, work: Work, rounds: int) -> dict[str, list[float]]:
@@ -103,7 +103,7 @@ def stage_times(pipeline: GpuPipeline, work: Work, rounds: int) -> dict[str, lis
     times: dict[str, list[float]] = {}
     with _whole_slot(pipeline) as slot, ExitStack() as owned:
         buffers, all_stages = _stages_of(slot, work)
-        stages = [(stage[0], slot.capture(buffers, [stage])) for stage in all_stages]
+        stages = [(stage[0], buffers.capture([stage], slot.stream)) for stage in all_stages]
         for _, graph in stages:
             owned.enter_context(closing(graph))
         events = [owned.enter_context(closing(Event(timing=True))) for _ in range(len(stages) + 1)]
@@ -165,26 +165,26 @@ def host_times(pipeline: GpuPipeline, work: Work, rounds: int) -> dict[str, list
         image or tensor to pinned memory; all in ms.
     """
     whole, bring, plain = [], [], []
-    slot = pipeline.slots.all[0]
-    target: np.ndarray = np.empty(0, np.uint8)
     values: Sequence[np.ndarray] = [frame.data[: frame.nbytes] for frame in work.frames[:1]]
     values = values or list(work.tensors.values()) or [np.empty(0, np.uint8)]
     data = values[0].reshape(-1).view(np.uint8)
-    for number in range(rounds + 10):
-        start = time.perf_counter()
-        with mark('frame'):
-            pending = pipeline.start(work.frames, THRESHOLDS, work.tensors)
-            pending.result()
-        stop = time.perf_counter()
-        if not target.size and slot.memory is not None:
-            target = slot.memory.pinned.view[: data.size]
-        begin = time.perf_counter()
-        target[: data.size] = data
-        end = time.perf_counter()
-        if number >= 10:
-            whole.append((stop - start) * 1e3)
-            plain.append((end - begin) * 1e3)
-            bring.append(pending.host_copy_seconds * 1e3)
+    with (
+        pipeline.gpu.context,
+        closing(PinnedBuffer(max(data.size, 1), 'plain copy', pipeline.account)) as pinned,
+    ):
+        for number in range(rounds + 10):
+            start = time.perf_counter()
+            with mark('frame'):
+                pending = pipeline.start(work.frames, THRESHOLDS, work.tensors)
+                pending.result()
+            stop = time.perf_counter()
+            begin = time.perf_counter()
+            pinned.view[: data.size] = data
+            end = time.perf_counter()
+            if number >= 10:
+                whole.append((stop - start) * 1e3)
+                plain.append((end - begin) * 1e3)
+                bring.append(pending.host_copy_seconds * 1e3)
     return {'frame': whole, 'bring in': bring, 'plain copy': plain}
 
 

@@ -7,6 +7,9 @@ import logging
 import threading
 from typing import Any, TypeVar
 
+import numpy as np
+
+from trt_ros.cuda.calls import CudaError
 from trt_ros.cuda.memory import measured
 from trt_ros.cuda.monitor import Monitor
 from trt_ros.decode.choice import decode_batch
@@ -27,7 +30,7 @@ from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
 from trt_ros.runtime.gpu.tensorrt_context import CONTEXTS
 from trt_ros.runtime.gpu.waiting import Faults
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.tensors import Arrays, widen
+from trt_ros.tensors import Arrays, address_of, widen
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.regions import whole_image
@@ -222,6 +225,17 @@ class GpuPipeline(Pipeline[Any]):
             self._release_failed(slot, error)
             raise
         return slot, launched
+
+    def run_ahead(self, memory: np.ndarray, start: int) -> None:
+        if not self.shared.fetches or self.faults.error is not None:
+            return
+        try:
+            with self._submit, self.gpu.launch_context:
+                if self.slots.has_free:  # A result that is being read would change.
+                    address = address_of(memory) + start
+                    self.slots.all[0].run_ahead(self.device.device_address, address, memory)
+        except CudaError:
+            return  # The run fails likewise.
 
     def _is_done(self, slot: FrameSlot) -> bool:
         with self.gpu.context:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
+from trt_ros.cuda.copies import Blocks
 from trt_ros.cuda.kernels import Kernels
 from trt_ros.decode.cuda.decoder import fields
 from trt_ros.errors import BadFrameError, TensorMismatchError
@@ -103,7 +104,11 @@ class RegionArgs(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Geometry:
-    """Size, row step, encoding and lens of a frame; frames of equal geometry share a graph."""
+    """
+    Size, row step, encoding and lens of a frame; frames of equal geometry share a graph.
+
+    :param blocks: the rows that kernels get, if these are not all.
+    """
 
     width: int
     height: int
@@ -111,12 +116,28 @@ class Geometry:
     encoding: str
     is_bigendian: bool
     lens: Lens | None = None
+    blocks: Blocks | None = None
 
     @classmethod
     def of(cls, frame: Frame) -> Geometry:
         """Return the geometry of a frame."""
-        size = frame.width, frame.height, frame.step
-        return cls(*size, frame.encoding, frame.is_bigendian, frame.lens)
+        return cls(*frame.layout)
+
+
+def blocks_read(preprocess: Preprocess, geometry: Geometry) -> Blocks | None:
+    """
+    Return the rows that the resizing of an image reads; None where that are all.
+
+    An integer number of rows per pixel is interpolated from the middle one of them, or the middle
+    two.
+    """
+    rows = preprocess.letterbox((geometry.width, geometry.height)).inner_wh[1]
+    period, rest = divmod(geometry.height, rows)
+    is_by_row = geometry.lens is None and not geometry.encoding.startswith(('nv', 'bayer'))
+    if rest or period < 3 or preprocess.antialias or not is_by_row:
+        return None
+    step = geometry.step
+    return Blocks((period - 1) // 2 * step, period * step, (2 - period % 2) * step, rows)
 
 
 def preprocess_args(
@@ -181,10 +202,14 @@ def _args(
     if geometry.encoding in DEPTH_ENCODINGS:
         preprocess = preprocess.for_depth()
     image_wh, inner_wh = (geometry.width, geometry.height), letterbox.inner_wh
-    steps = [size / inner for size, inner in zip(image_wh, inner_wh)]
+    blocks, rows = geometry.blocks, geometry.height
+    if blocks is not None:
+        rows = blocks.count * blocks.nbytes // geometry.step
+    read_wh = geometry.width, rows
+    steps = [size / inner for size, inner in zip(read_wh, inner_wh)]
     is_color = read.written == _COLORS
     channels = slice(channel, channel + (3 if is_color else 1))
-    image = (*image_wh, geometry.step, 0, 0, *image_wh, read.encoding, geometry.is_bigendian)
+    image = (*read_wh, geometry.step, 0, 0, *image_wh, read.encoding, geometry.is_bigendian)
     content = (*preprocess.input_hw[::-1], *map(int, letterbox.pad_xy), *inner_wh)
     areas = [preprocess.antialias and step > 2 for step in steps]
     is_bgr = is_color and preprocess.channel_order == 'bgr'

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from trt_ros.errors import TensorMismatchError
 from trt_ros.model.run_inputs import REGIONS, array_specs, image_feeds, is_one_image
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu.inputs import Inputs
+from trt_ros.runtime.gpu.preprocess import Geometry, blocks_read
 from trt_ros.runtime.gpu.staging import CopyThreadPool
 from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
 from trt_ros.runtime.gpu.waiting import GpuWait
@@ -68,6 +70,8 @@ class SharedResources:
     :ivar tile_count: number of tiles of an image, which are a batch; 1 for whole images.
     :ivar is_one_image: whether runs get one image each, so that images can be batched.
     :ivar in_place: whether kernels read images in pinned memory, without a copy to the GPU.
+    :ivar fetches: whether graphs copy images from registered memory by a kernel, which would wait
+        for another run in flight.
     :ivar batches: batch sizes of runs, ascending.
     :ivar class_count: number of classes; 0: unknown.
     :ivar graph_fallbacks: reasons why frames run without a CUDA graph; slots append to it.
@@ -98,6 +102,8 @@ class SharedResources:
         undo.callback(self.copy_threads.close)
         unified = self.options.unified_memory
         self.in_place = unified == 'on' or (unified == 'auto' and self.gpu.is_integrated)
+        runs = self.options.frames_in_flight or self.options.contexts
+        self.fetches = runs == 1 and not self.in_place
         self.waiting = GpuWait(self.options.gpu_wait)
 
         self.images = image_feeds(self.feeds)
@@ -140,6 +146,14 @@ class SharedResources:
     def letterbox(self, frame: Frame) -> Letterbox:
         """Return the placement of an image, or of its regions, in the network's input."""
         return self.preprocess.letterbox(frame.wh) if self.crop is None else self.crop.letterbox
+
+    def geometry(self, frame: Frame, *, is_there: bool) -> Geometry:
+        """Return the geometry of an image; `is_there` where the GPU has or reads all of it."""
+        geometry = Geometry.of(frame)
+        is_plain = self.is_one_image and self.crop is None and self.tile_count == 1
+        if is_there or self.joined or not is_plain:
+            return geometry
+        return replace(geometry, blocks=blocks_read(self.preprocess, geometry))
 
     def decoded(self, images: Sequence[Image]) -> Sequence[Image]:
         """Return those of a run's images that have a result of their own."""

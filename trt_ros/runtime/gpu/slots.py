@@ -77,6 +77,11 @@ class Slots(Generic[Slot]):
         self._waiting = 0
         self._is_closed = False
 
+    @property
+    def has_free(self) -> bool:
+        """Whether a slot could be taken now."""
+        return bool(self._free)
+
     def take(self, timeout_seconds: float) -> Slot:
         """Take a free slot; raises ClosedError once closed, GpuFailedError after the timeout."""
         with self._lock:

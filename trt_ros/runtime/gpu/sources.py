@@ -5,9 +5,10 @@ from collections.abc import Hashable
 import numpy as np
 
 from trt_ros.cuda.arrays import copy_array, refuse_elsewhere
+from trt_ros.cuda.copies import Blocks, RowsCopy
 from trt_ros.cuda.device import Gpu, wait_for_library
 from trt_ros.cuda.jpeg import JpegDecoder
-from trt_ros.cuda.memory import copy_async, copy_rows_async
+from trt_ros.cuda.memory import copy_async
 from trt_ros.device_array import DeviceArray
 from trt_ros.model.feeds.padding import Padding
 from trt_ros.runtime.gpu.staging import Source, TensorSource
@@ -25,12 +26,11 @@ class JpegSource(Source):
     is_on_gpu = True
 
     def __init__(self, frame: JpegFrame, decoder: JpegDecoder) -> None:
-        layout = frame.width, frame.height, frame.step, frame.encoding
-        self.key = (*layout, frame.lens, 'jpeg')
+        self.key = (*frame.layout, 'jpeg')
         self.nbytes, self.data, self._address = frame.nbytes, None, None
         self._frame, self._decoder = frame, decoder
 
-    def send(self, target: int, stream: int) -> None:
+    def send(self, target: int, stream: int, rows: RowsCopy | None = None) -> None:
         """Decode into a GPU address; raises BadFrameError when the CPU cannot, either."""
         frame = self._frame
         shape = frame.height, frame.width, frame.channels
@@ -45,17 +45,16 @@ class VideoSource(Source):
     is_on_gpu = True
 
     def __init__(self, frame: VideoFrame) -> None:
-        layout = frame.width, frame.height, frame.step, frame.encoding
-        self.key = (*layout, frame.lens, 'video')
+        self.key = (*frame.layout, 'video')
         self.nbytes, self.data, self._address = frame.nbytes, None, None
         self._frame = frame
 
-    def send(self, target: int, stream: int) -> None:
-        frame, rows = self._frame, self._frame.height
+    def send(self, target: int, stream: int, rows: RowsCopy | None = None) -> None:
+        frame, count = self._frame, self._frame.height
         wait_for_library(stream)
         for address, step in frame.planes:
-            copy_rows_async(target, frame.step, address, step, (frame.step, rows), stream)
-            target, rows = target + frame.step * rows, rows // 2
+            RowsCopy.of(target, Blocks(0, step, frame.step, count)).enqueue(address, stream)
+            target, count = target + frame.step * count, count // 2
 
 
 class DeviceSource(Source):
@@ -74,7 +73,7 @@ class DeviceSource(Source):
         self.nbytes, self.data, self._address = nbytes, None, None
         self._array, self._gpu = array, gpu
 
-    def send(self, target: int, stream: int) -> None:
+    def send(self, target: int, stream: int, rows: RowsCopy | None = None) -> None:
         copy_array(target, self._array, self.nbytes, self._gpu, stream)
 
 
@@ -87,8 +86,7 @@ def image_source(frame: Frame, jpegs: JpegDecoder, gpu: Gpu) -> Source:
     if isinstance(frame, VideoFrame) and frame.is_on_gpu:
         return VideoSource(frame)
     if isinstance(frame, DeviceFrame):
-        layout = frame.width, frame.height, frame.step, frame.encoding, frame.is_bigendian
-        return DeviceSource(frame.array, frame.nbytes, gpu, *layout, frame.lens)
+        return DeviceSource(frame.array, frame.nbytes, gpu, *frame.layout)
     return Source(frame)
 
 

@@ -12,10 +12,11 @@ from typing import TypeVar
 
 import numpy as np
 
+from trt_ros.cuda.copies import Blocks, RowsCopy
 from trt_ros.cuda.memory import PinnedBuffer, copy_async
 from trt_ros.decode.cuda.decoder import fields
 from trt_ros.model.feeds.padding import Padding
-from trt_ros.tensors import TensorSpec, numpy_dtype, write_tensor
+from trt_ros.tensors import TensorSpec, address_of, numpy_dtype, write_tensor
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
 
@@ -86,33 +87,36 @@ class Source:
     is_on_gpu = False
 
     def __init__(self, frame: Frame) -> None:
-        self.key = (
-            frame.width,
-            frame.height,
-            frame.step,
-            frame.encoding,
-            frame.is_bigendian,
-            frame.lens,
-        )
-        self.nbytes, self.data = frame.nbytes, frame.data
+        self.key, self.nbytes, self.data = frame.layout, frame.nbytes, frame.data
         self._address: int | None = None
 
     @property
     def address(self) -> int:
         """Host address of the bytes; 0 where they need a conversion."""
         if self._address is None:
-            # Faster than `ndarray.ctypes`, which makes objects.
-            self._address = 0 if self.data is None else self.data.__array_interface__['data'][0]
+            self._address = 0 if self.data is None else address_of(self.data)
         return self._address
 
-    def copy(self, target: np.ndarray, start: int, stop: int) -> None:
-        """Copy bytes `start` to `stop` into `target`, uint8 of that size."""
+    def copy(
+        self, target: np.ndarray, start: int, stop: int, blocks: Blocks | None = None
+    ) -> None:
+        """Copy bytes `start` to `stop`, of the blocks alone, into `target`, uint8 of that size."""
         assert self.data is not None
-        target[:] = self.data[start:stop]
+        if blocks is None:
+            target[:] = self.data[start:stop]
+            return
+        nbytes = blocks.nbytes
+        parts: np.ndarray = np.ndarray(
+            (blocks.count, nbytes), np.uint8, self.data, blocks.first, (blocks.period, 1)
+        )
+        target.reshape(-1, nbytes)[:] = parts[start // nbytes : stop // nbytes]
 
-    def send(self, target: int, stream: int) -> None:
-        """Enqueue the transfer of all bytes to a GPU address, without pinned memory."""
-        copy_async(target, self.address, self.nbytes, stream)
+    def send(self, target: int, stream: int, rows: RowsCopy | None = None) -> None:
+        """Enqueue the transfer of all bytes, or rows, to a GPU address, past pinned memory."""
+        if rows is None:
+            copy_async(target, self.address, self.nbytes, stream)
+        else:
+            rows.enqueue(self.address, stream)
 
 
 class TensorSource(Source):
@@ -139,7 +143,9 @@ class TensorSource(Source):
             self.data = value.reshape(-1).view(np.uint8)
         self._spec, self._value = spec, value
 
-    def copy(self, target: np.ndarray, start: int, stop: int) -> None:
+    def copy(
+        self, target: np.ndarray, start: int, stop: int, blocks: Blocks | None = None
+    ) -> None:
         """Copy bytes `start` to `stop` into `target`; all of them where they are converted."""
         if self.data is not None:
             super().copy(target, start, stop)
@@ -182,6 +188,7 @@ class Piece:
     stop: int
     pinned: int
     send: tuple[int, int, int]
+    blocks: Blocks | None = None
 
 
 @dataclass(frozen=True)
@@ -189,6 +196,7 @@ class Part:
     """
     A source in the plan of transfers.
 
+    :param nbytes: of all, or of its `blocks`.
     :param pinned: offset in the pinned buffer.
     :param target: GPU address; 0 where the graph reads the source in place.
     :param is_zero_copy: whether it needs no pinned memory: Source.send brings it to `target`.
@@ -199,6 +207,19 @@ class Part:
     target: int
     is_zero_copy: bool
     can_be_cut: bool
+    blocks: Blocks | None = None
+
+    @property
+    def rows(self) -> RowsCopy | None:
+        """The copy of its blocks to `target`, if it has some."""
+        return None if self.blocks is None else RowsCopy.of(self.target, self.blocks)
+
+    def cuts(self, chunk_nbytes: int) -> Sequence[tuple[int, int]]:
+        """Return (start, stop) of its pieces of about `chunk_nbytes`, of whole blocks."""
+        if not self.can_be_cut:
+            return [(0, self.nbytes)]
+        unit = 1 if self.blocks is None else self.blocks.nbytes
+        return chunks(self.nbytes, max(chunk_nbytes // unit, 1) * unit)
 
 
 @dataclass(frozen=True)
@@ -231,9 +252,7 @@ def plan_transfers(
         (index, start, stop)
         for index, part in enumerate(parts)
         if not part.is_zero_copy
-        for start, stop in (
-            chunks(part.nbytes, chunk_nbytes) if part.can_be_cut else [(0, part.nbytes)]
-        )
+        for start, stop in part.cuts(chunk_nbytes)
     ]
     pieces: list[Piece] = []
     in_graph: list[tuple[int, int, int]] = []
@@ -253,7 +272,7 @@ def plan_transfers(
         if send[2] and is_in_graph:
             in_graph.append(send)
             send = (0, 0, 0)
-        pieces.append(Piece(index, start, stop, pinned, send))
+        pieces.append(Piece(index, start, stop, pinned, send, part.blocks))
     return Transfers(tuple(pieces), tuple(in_graph))
 
 
@@ -328,7 +347,7 @@ def copy_pieces(
     def copy(piece: Piece) -> None:
         start, stop = piece.start, piece.stop
         target = view[piece.pinned : piece.pinned + stop - start]
-        sources[piece.index].copy(target, start, stop)
+        sources[piece.index].copy(target, start, stop, piece.blocks)
         address, offset, nbytes = piece.send
         if nbytes:
             copy_async(address, host + offset, nbytes, stream)

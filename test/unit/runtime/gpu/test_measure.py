@@ -10,11 +10,16 @@ from trt_ros.profiling import recording
 from trt_ros.runtime.gpu import measure as graph_measure
 from trt_ros.vision.thresholds import Thresholds
 
+#: The GPU gets all rows of the first image, and every third one of the second.
+IMAGES = {'all rows': (160, 120), 'some rows': (288, 192)}
 
+
+@pytest.mark.parametrize('image_wh', IMAGES.values(), ids=IMAGES)
 @pytest.mark.parametrize(('size', 'batch'), [(1, 1), (-1, 4), (4, 4)])
-def test_every_run_uses_full_batch(open_graph, make_engine, picture, cuda, size, batch):
+def test_every_run_uses_full_batch(open_graph, make_engine, picture, cuda, size, batch, image_wh):
+    frame = picture(*image_wh)
     pipeline = open_graph(make_engine(size), batch=batch)
-    pipeline.warm_up(picture())
+    pipeline.warm_up(frame)
     for measured, graphs in (
         (graph_measure.graph_times, 1),
         (graph_measure.stage_times, 4),
@@ -22,11 +27,11 @@ def test_every_run_uses_full_batch(open_graph, make_engine, picture, cuda, size,
     ):
         cuda.launched.clear()
         before = cuda.calls['cudaGraphLaunch']
-        times = measured(pipeline, graph_measure.Work.of(pipeline, picture()), 3)
+        times = measured(pipeline, graph_measure.Work.of(pipeline, frame), 3)
         assert all(len(each) == 3 for each in times.values())
         runs = (cuda.calls['cudaGraphLaunch'] - before) / graphs
         assert cuda.launched.count('preprocess') == batch * runs > 0
-    assert graph_measure.measure(pipeline, picture(), rounds=3)['batch'] == batch
+    assert graph_measure.measure(pipeline, frame, rounds=3)['batch'] == batch
 
 
 def test_the_rate_counts_images_not_runs(open_graph, make_engine, picture):

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from support.memory import array_at, copied, copies_of_all_sizes
+from support.memory import FETCHES, array_at, copied, copies_of_all_sizes, fetched
 from support.numbers_on_cpu import NumbersOnCpu
+from trt_ros.cuda.copies import SMALL_COPY_NBYTES, copy_all, fetch
 from trt_ros.cuda.device import open_gpu
-from trt_ros.cuda.kernels import SMALL_COPY_NBYTES, copy_all
 from trt_ros.cuda.memory import Account
 from trt_ros.model.bindings import parse_bindings
 from trt_ros.model.feeds import FEEDS
@@ -109,3 +109,13 @@ def test_copies_write_their_bytes_alone(launch, cuda):
         copy_all(SimpleNamespace(launch=launch), at, 0)
     assert target.tobytes() == copied(copies, source).tobytes()
     assert cuda.calls['cudaMemcpyAsync'] == sum(n > SMALL_COPY_NBYTES for *_, n in copies) > 0
+
+
+@pytest.mark.parametrize(('start', 'to', 'blocks'), FETCHES.values(), ids=FETCHES)
+def test_an_image_is_fetched_from_where_its_address_says(launch, start, to, blocks):
+    image = np.random.default_rng(1).integers(1, 256, 1 << 18, np.uint8)[start:]
+    word, target = np.array([image.ctypes.data], np.uint64), np.zeros(1 << 17, np.uint8)
+    fetch(SimpleNamespace(launch=launch), target.ctypes.data + to, word.ctypes.data, blocks, 0)
+    want = fetched(image, blocks)
+    assert target[to : to + want.size].tobytes() == want.tobytes()
+    assert not target[:to].any() and not target[to + want.size :].any()

@@ -33,14 +33,21 @@ def request_of(slot):
     return RequestArgs.from_buffer(slot.memory.pinned.view.data)
 
 
-def test_a_frame_releases_the_gil_only_where_it_may_wait(open_graph, cuda, picture):
-    pipeline, frame = open_graph(frames_in_flight=1), picture()
+@pytest.mark.parametrize(
+    ('frames_in_flight', 'calls'),
+    [(1, {'cudaEventSynchronize': 1}), (2, {'cudaMemcpyAsync': 1, 'cudaEventSynchronize': 1})],
+)
+def test_a_frame_releases_the_gil_only_where_it_may_wait(
+    open_graph, cuda, picture, frames_in_flight, calls
+):
+    pipeline, frame = open_graph(frames_in_flight=frames_in_flight), picture()
     frame.data.flags.writeable = False
     pipeline.device.register(frame.data)
-    pipeline.infer(frame, ASKED)
+    for _ in range(frames_in_flight):
+        pipeline.infer(frame, ASKED)
     cuda.releases.clear()
     pipeline.infer(frame, ASKED)
-    assert +cuda.releases == {'cudaMemcpyAsync': 1, 'cudaEventSynchronize': 1}
+    assert +cuda.releases == calls
 
 
 def test_the_images_bytes_reach_the_gpu(open_graph, cuda, picture, set_constants):

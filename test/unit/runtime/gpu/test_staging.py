@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from trt_ros.runtime.gpu.staging import SMALL_NBYTES, Part, Source, TensorSource, plan_transfers
-from trt_ros.tensors import TensorSpec
+from trt_ros.tensors import TensorSpec, address_of
 from trt_ros.vision.frame import Frame
 
 GPU, CHUNK = 1 << 40, 1 << 20
@@ -105,3 +105,11 @@ def test_images_of_one_geometry_have_one_key():
     keys = {Source(Frame.from_pixels(each)).key for each in (pixels, pixels + 1, pixels[:, ::-1])}
     assert len(keys) == 1
     assert Source(Frame.from_pixels(pixels, 'rgb8')).key not in keys
+
+
+@pytest.mark.parametrize('is_writable', [False, True])
+def test_the_address_of_an_array_is_that_of_its_first_element(is_writable):
+    whole = np.zeros((4, 6), np.int16)
+    whole.flags.writeable = is_writable
+    for array in (whole, whole[1:, 2:], whole[::-1], whole.T, whole[:0], whole.reshape(-1)[5:]):
+        assert address_of(array) == array.ctypes.data
