@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 
 from trt_ros.errors import BadFrameError, ParameterError
-from trt_ros.regular_file import check_output_file, open_regular, read_regular, writing
+from trt_ros.regular_file import check_output_file, open_regular, read_regular, writing_whole
 from trt_ros.tensors import Arrays
 from trt_ros.video import is_address, read_stream
 from trt_ros.vision.frame import to_color
@@ -81,7 +81,7 @@ def _of_file(error: BadFrameError, problem: str) -> BadFrameError:
 
 def write_npz(path: Path, arrays: Arrays) -> None:
     """Write arrays by any name, as numpy.load reads them, or raise ParameterError."""
-    with writing(path, _REMEDY), ZipFile(path, 'w') as archive:
+    with writing_whole(path, _REMEDY), ZipFile(path, 'w') as archive:
         for name, array in arrays.items():
             with archive.open(f'{name}.npy', 'w', force_zip64=True) as file:
                 np.save(file, array, allow_pickle=False)
@@ -101,7 +101,7 @@ def write_picture(path: Path, pixels_bgr: np.ndarray) -> None:
             f'{pixels_bgr.dtype} do not fit into the format {path.suffix}.',
             remedy='Choose smaller images, or another format.',
         )
-    with writing(path, _REMEDY):
+    with writing_whole(path, _REMEDY):
         path.write_bytes(data.tobytes())
 
 

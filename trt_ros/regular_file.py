@@ -10,7 +10,7 @@ import stat
 import threading
 from typing import IO
 
-from trt_ros.errors import ModelError, ParameterError, TrtRosError
+from trt_ros.errors import DISK_FULL, ModelError, ParameterError, TrtRosError
 
 MAX_TEXT_NBYTES = 1 << 20  # Hand-written files: labels, a calibration.
 #: Beginnings of the address of a file to download, or of a local one.
@@ -114,6 +114,18 @@ def writing(
 ) -> AbstractContextManager[None]:
     """Turn an OSError of writing into a ParameterError with the path and the remedy."""
     return reading(str(path), remedy, ParameterError, done='written')
+
+
+@contextmanager
+def writing_whole(path: Path, remedy: str) -> Iterator[None]:
+    """Write a file anew as `writing`; what a full disk leaves of it is deleted."""
+    with writing(path, remedy):
+        try:
+            yield
+        except OSError as error:
+            if error.errno in DISK_FULL and path.is_file():
+                path.unlink()
+            raise
 
 
 @contextmanager

@@ -151,6 +151,22 @@ def test_a_picture_that_a_format_cannot_hold_names_its_size(tmp_path):
         write_picture(tmp_path / 'x.jpg', np.zeros((1, 70_000, 3), np.uint8))
 
 
+def test_no_part_of_a_picture_is_left_on_a_full_disk(tmp_path):
+    code = (
+        'import resource, sys; import numpy; from pathlib import Path\n'
+        'from trt_ros.errors import ParameterError; from trt_ros import media\n'
+        'resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))\n'
+        'pixels = numpy.random.default_rng(0).integers(0, 256, (100, 100, 3), "uint8")\n'
+        'for write, name, data in (\n'
+        '    (media.write_picture, "a.png", pixels), (media.write_npz, "a.npz", {"a": pixels})\n'
+        '):\n'
+        '    try: write(Path(sys.argv[1]) / name, data)\n'
+        '    except ParameterError as error: print(error.cause)'
+    )
+    assert run_script(code, tmp_path).stdout == 2 * 'File too large\n'
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_folder_that_is_not_there_is_named(tmp_path):
     with pytest.raises(ParameterError, match='nowhere') as caught:
         write_picture(tmp_path / 'nowhere' / 'x.png', PIXELS)

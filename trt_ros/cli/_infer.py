@@ -29,7 +29,7 @@ from trt_ros.media import (
     write_picture,
 )
 from trt_ros.model.array_files import FILES, read_arrays
-from trt_ros.regular_file import check_output_file, writing
+from trt_ros.regular_file import check_output_file, writing_whole
 from trt_ros.results.base import Result
 from trt_ros.results.labels import CocoIds, category_ids, check_unique
 from trt_ros.runtime.options import TiledOptions
@@ -83,7 +83,7 @@ class CocoFile:
 
     def write(self) -> None:
         """Write the file, or raise ParameterError."""
-        with writing(self._path, 'Choose another file with --coco.'):
+        with writing_whole(self._path, 'Choose another file with --coco.'):
             self._path.write_text(json.dumps(self._entries))
 
 
@@ -253,5 +253,5 @@ def _array_writer(annotated: Path, number: str = '') -> Callable[..., str]:
 
 
 def _write_json(path: Path, entries: Sequence[dict[str, Any]]) -> None:
-    with writing(path):
+    with writing_whole(path, 'Choose another folder with --output.'):
         path.write_text(json.dumps(entries, indent=1) + '\n')
