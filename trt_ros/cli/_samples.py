@@ -33,6 +33,11 @@ def is_video(path: Path) -> bool:
 def expand(files: Sequence[Path]) -> Iterator[Path]:
     """Yield files; of a folder its images and videos by name, or raise ParameterError."""
     for path in files:
+        if is_recording(path):
+            raise ParameterError(
+                f'{path} is a recording, not an image or a video.',
+                remedy=f'Run `trt-ros label {path} --output labeled.mcap` with the same --model.',
+            )
         if not path.is_dir():
             yield path
             continue

@@ -53,6 +53,17 @@ def test_an_empty_folder_is_an_error(infer, tmp_path):
     assert 'Remedy: Use files of .jpg' in captured.err
 
 
+def test_a_recording_is_refused_with_the_verb_for_it(infer, picture, tmp_path):
+    (tmp_path / 'drive').mkdir()
+    for name in ('drive/metadata.yaml', 'drive.mcap'):
+        path = tmp_path / name
+        path.touch()
+        path = path.parent if path.name == 'metadata.yaml' else path
+        code, entries, captured = infer(picture(), path)
+        assert (code, entries) == (1, None)
+        assert f'Remedy: Run `trt-ros label {path} --output' in captured.err
+
+
 def test_json_entry_contains_file_size_and_boxes_which_a_copy_of_the_picture_shows(
     infer, picture, tmp_path
 ):
