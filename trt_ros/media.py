@@ -213,7 +213,11 @@ def _is_picture(path: Path) -> bool:
 
 
 class VideoWriter:
-    """An MP4 file that OpenCV writes. The caller releases it."""
+    """
+    An MP4 file that OpenCV writes. The caller releases it.
+
+    :param rate_hz: rates outside 0.01 to 60000, also 0.0 for an unknown one, are written as 10.
+    """
 
     def __init__(self, path: Path, rate_hz: float, image_wh: tuple[int, int]) -> None:
         self._problem = f'Cannot write the video {path}.'
@@ -225,6 +229,8 @@ class VideoWriter:
             raise ParameterError(
                 self._problem, cause='Its name is not UTF-8.', remedy='Rename the original.'
             ) from error
+        if not 0.01 <= rate_hz <= 60_000:  # The encoder refuses 0.001 and 90,000.
+            rate_hz = 10.0
         self._writer, self._count = cv2.VideoWriter(self._name, code, rate_hz, image_wh), 0
         if not self._writer.isOpened():
             raise ParameterError(self._problem, remedy='Choose another folder with --output.')

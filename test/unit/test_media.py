@@ -112,6 +112,13 @@ def test_a_small_file_of_many_pixels_takes_no_memory(tmp_path):
     assert int(lines[-1]) < 30_000  # KiB; the pixels alone have 140,000.
 
 
+@pytest.mark.parametrize('rate_hz, written', [(0.001, 10), (0.5, 0.5), (1000, 1000), (9e4, 10)])
+def test_a_rate_that_the_encoder_refuses_is_replaced(tmp_path, rate_hz, written):
+    path = tmp_path / 'video.mp4'
+    write_video(path, 2 * [np.zeros((48, 64, 3), np.uint8)], rate_hz)
+    assert [rate for _, rate in read_video(path)] == 2 * [pytest.approx(written)]
+
+
 def test_a_video_of_too_many_pixels_is_refused(tmp_path):
     path = tmp_path / 'video.avi'
     write_video(path, [np.zeros((48, 64, 3), np.uint8)])

@@ -18,9 +18,6 @@ from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.tracking.tracker import Tracker
 from trt_ros.vision.frame import Frame, to_color
 
-DEFAULT_RATE_HZ = 10.0  # Of recordings that do not tell their rate, or one below the lowest.
-MIN_RATE_HZ = 0.01  # OpenCV writes no video of 0.001 Hz.
-
 
 def video_paths(output: Path, topics: Sequence[str]) -> dict[str, Path]:
     """Return the video of each topic, beside the output file: NAME.mp4 or NAME_TOPIC.mp4."""
@@ -37,11 +34,7 @@ class AnnotatedVideos:
 
     def __init__(self, output: Path, topics: Sequence[str], recording: Recording) -> None:
         self._paths = video_paths(output, topics)
-        rates_hz = {topic: recording.mean_rate_hz(topic) for topic in topics}
-        self._rates_hz = {
-            topic: rate_hz if rate_hz > MIN_RATE_HZ else DEFAULT_RATE_HZ
-            for topic, rate_hz in rates_hz.items()
-        }
+        self._rates_hz = {topic: recording.mean_rate_hz(topic) for topic in topics}
         self._writers = dict[str, VideoWriter]()
         self._sizes: dict[str, tuple[int, int]] = {}
 
