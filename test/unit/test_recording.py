@@ -6,6 +6,7 @@ import sqlite3
 import numpy as np
 import pytest
 from rosbags.rosbag2 import CompressionMode, Reader, StoragePlugin, Writer
+import zstandard
 
 from support.recordings import (
     START_NS,
@@ -178,23 +179,27 @@ def test_other_files_are_refused(tmp_path, data, why):
     assert why in caught.value.cause
 
 
-def test_a_split_recording_without_one_of_its_files_is_damaged(tmp_path, opened):
-    folder = write_recording(tmp_path / 'drive', camera(2))
-    metadata, path = folder / 'metadata.yaml', storage_file(folder)
-    path = path.rename(folder / 'renamed_0.mcap')
-    assert len(list(opened(folder).messages(['/camera']))) == 2
-    listed = (
-        '  relative_file_paths:\n  - drive_10.mcap\n  - drive/drive_9.mcap\n  - renamed_0.mcap\n'
-    )
-    metadata.write_text(f'rosbag2_bagfile_information:\n{listed}')
-    found = []
-    with pytest.raises(BadFrameError, match='is damaged') as caught:
-        found.extend(opened(folder).messages(['/camera']))
-    assert 'missing: drive_9.mcap, drive_10.mcap.' in caught.value.cause
-    assert len(found) == 2
-    for text in ('', '{', 'rosbag2_bagfile_information: []'):
+def test_the_files_of_a_folder_are_those_of_its_metadata(tmp_path, opened):
+    folder = write_recording(tmp_path / 'drive', camera(2), compression=CompressionMode.FILE)
+    (path,) = folder.glob('*.zstd')
+    metadata, copy = folder / 'metadata.yaml', path.with_suffix('')  # `ros2 bag play` leaves it.
+    whole = metadata.read_text()
+    with zstandard.open(path) as source:
+        copy.write_bytes(source.read())
+
+    def read(text=whole):
         metadata.write_text(text)
-        assert len(list(opened(folder).messages(['/camera']))) == 2
+        return len(list(opened(folder).messages(['/camera'])))
+
+    assert read() == 2
+    for text in ('', '{', 'rosbag2_bagfile_information: []'):
+        assert read(text) == 4
+    path.unlink()
+    assert read() == 2
+    listed = f'rosbag2_bagfile_information: {{relative_file_paths: [drive/x.mcap, {copy.name}]}}'
+    with pytest.raises(BadFrameError, match=r'is damaged: read up to 0\.100 s') as caught:
+        read(listed)
+    assert caught.value.cause == 'Files that metadata.yaml lists are missing: x.mcap.'
 
 
 def test_recordings_of_a_folder_are_in_natural_order(tmp_path):

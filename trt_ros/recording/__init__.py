@@ -73,8 +73,11 @@ class Recording:
             raise ParameterError(
                 f'Recording {path} does not exist.', remedy='Correct the path of the recording.'
             )
-        paths = filter(_is_storage_file, path.iterdir() if path.is_dir() else [path])
-        self.paths = sorted(paths, key=natural_order)
+        listed = _listed_files(path / 'metadata.yaml')
+        paths = list(filter(_is_storage_file, path.iterdir() if path.is_dir() else [path]))
+        # Others are not of the recording, such as a copy without compression. Or all were renamed.
+        self.paths = [each for each in paths if each.name in listed] or paths
+        self.paths.sort(key=natural_order)
         files, unreadable = list[McapFile | Db3File](), 'It has no files of a recording.'
         with requires('the Python package mcap', 'Reading of recordings', 'pip install mcap'):
             import mcap  # noqa: F401
@@ -90,9 +93,8 @@ class Recording:
                 remedy='Choose an .mcap or .db3 file of rosbag2, or the folder of one recording.',
             )
         files.sort(key=lambda each: each.start_ns)
-        listed = _listed_files(path / 'metadata.yaml')
-        if len(listed) > len(self.paths):  # Else, files were renamed.
-            missing = sorted(set(listed) - {each.name for each in self.paths}, key=natural_order)
+        missing = [name for name in listed if name not in {each.name for each in paths}]
+        if 0 < len(missing) < len(listed):
             return files, f'Files that metadata.yaml lists are missing: {", ".join(missing)}.'
         return files, unreadable if len(files) < len(self.paths) else ''
 
@@ -196,7 +198,7 @@ def _without_compression(message: RecordedMessage) -> RecordedMessage:
     return message._replace(data=np.frombuffer(data, np.uint8))
 
 
-def natural_order(path: Path | str) -> list[tuple[bool, int, str]]:
+def natural_order(path: Path) -> list[tuple[bool, int, str]]:
     """Return a key that sorts picture 2 before picture 10."""
     return [
         (part.isdigit(), int(part) if part.isdigit() else 0, part)
