@@ -54,6 +54,10 @@ def run(args: Namespace) -> int:
     found = describe_model(path, parsed=False)
     if found['kind'] == 'engine':
         _check_engine(path, found)
+    elif found['kind'] == 'bundle':
+        raise ModelError(
+            f'Triton cannot load the bundle {path}.', remedy='Give its ONNX files one by one.'
+        )
     batch = _max_batch(found, args.max_batch_size)
     text = '\n'.join(_config(name, found, batch)) + '\n'
     folder = args.output / name

@@ -12,6 +12,7 @@ pytest.importorskip('tritonclient.grpc')
 from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from support.bundles import two_sums
 from trt_ros.cli import main
 
 
@@ -121,6 +122,12 @@ SIDECAR = {
     ],
     'metadata': {'names': "{0: 'a'}"},
 }
+
+
+@pytest.mark.slow
+def test_a_bundle_is_refused(write, tmp_path):
+    repository, text = write(two_sums(tmp_path), code=1)
+    assert 'Triton cannot load the bundle' in text and not repository.exists()
 
 
 def test_engine_is_served_with_the_batch_it_was_built_for(write, engine):
