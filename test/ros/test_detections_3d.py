@@ -265,7 +265,7 @@ def test_boxes_and_points_are_transformed_and_a_missing_transform_is_counted(
 @pytest.mark.skipif(find_spec('tf2_ros') is not None, reason='tf2_ros is installed')
 def test_a_target_frame_without_tf2_is_refused(start_node):
     node = start_node('untransformed', NAME, target_frame='base_link')
-    node.wait_for_log('target_frame needs tf2_ros, which cannot be imported')
+    node.wait_for_log('on_configure failed. target_frame needs tf2_ros, which cannot be imported')
     node.wait_for_failed_start()
 
 

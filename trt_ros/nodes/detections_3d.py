@@ -26,7 +26,7 @@ from trt_ros.ros.qos import RESULTS
 from trt_ros.ros.regions import ChosenObjects, choose_objects
 from trt_ros.ros.stream import TopicStream
 from trt_ros.ros.topic import Topic
-from trt_ros.ros.transforms import Transform, Transforms
+from trt_ros.ros.transforms import Transform, Transforms, import_tf2
 from trt_ros.runtime.future import Finished
 from trt_ros.vision.boxes_3d import SAMPLES, Boxes3D, DepthScene
 from trt_ros.vision.depth_points import DepthImage, check_is_depth
@@ -104,6 +104,8 @@ class Detections3DNode(CountingNode):
     def configure(self) -> None:
         parameters = self.parameters
         parameters.describe_synchronization()  # Raises for contradictory values.
+        if parameters.target_frame:
+            import_tf2('target_frame')  # Fails here without it.
         self._sizes = parse_sizes(parameters.sizes)
         self._counts.note(WITHOUT_DEPTH, 0)
         self._topics = [

@@ -50,10 +50,11 @@ def import_tf2(user: str) -> Any:
 
 
 class Transforms:
-    """The transforms of tf2 until close(); raises ParameterError without tf2_ros."""
+    """The transforms of tf2 until close(); import_tf2() has succeeded."""
 
     def __init__(self, node: ManagedNode) -> None:
-        tf2_ros = import_tf2('target_frame')
+        import tf2_ros
+
         self._node, self._failures = node, tf2_ros.TransformException
         self._buffer: Any = tf2_ros.Buffer()
         self._listener: Any = tf2_ros.TransformListener(self._buffer, node)

@@ -52,7 +52,10 @@ class Boxes3D:
 def box_corners(centers: np.ndarray, sizes: np.ndarray, quaternions: np.ndarray) -> np.ndarray:
     """Compute the corners of boxes in space, (N, 8, 3); the first four have the smaller z."""
     local = _SIGNS * sizes[:, None] / 2
-    vector, w = quaternions[:, None, :3], quaternions[:, None, 3:]
+    # Messages may have any length, and 0 for no orientation.
+    lengths = np.linalg.norm(quaternions, axis=1, keepdims=True)
+    unit = (quaternions / np.where(lengths > 0, lengths, 1))[:, None]
+    vector, w = unit[..., :3], unit[..., 3:]
     # Rotation of a vector by a unit quaternion: v + 2 q x (q x v + w v).
     turned = local + 2 * np.cross(vector, np.cross(vector, local) + w * local)
     return np.asarray(centers[:, None] + turned)

@@ -153,7 +153,12 @@ def test_a_big_endian_depth_image_is_read():
 
 
 def test_enclosing_boxes_of_surfaces_have_equal_horizontal_sides():
-    turn = np.array([[0, 0, np.sqrt(0.5), np.sqrt(0.5)]] * 2)  # A quarter turn about z.
+    turn = np.array([[0, 0, 2.0, 2.0]] * 2)  # A quarter turn about z, not normalized.
     corners = box_corners(np.array([[1.0, 2, 3]] * 2), np.array([[4.0, 0.2, 1]] * 2), turn)
     boxes = enclosing_boxes(corners, np.array([False, True]))
     assert boxes == pytest.approx(np.array([[0.9, 0, 2.5, 1.1, 4, 3.5], [-1, 0, 2.5, 3, 4, 3.5]]))
+
+
+def test_a_box_without_an_orientation_is_parallel_to_the_axes():
+    corners = box_corners(np.zeros((1, 3)), np.array([[4.0, 2, 1]]), np.zeros((1, 4)))
+    assert corners[0].max(axis=0).tolist() == [2, 1, 0.5]
