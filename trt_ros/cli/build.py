@@ -78,13 +78,16 @@ def run(args: Namespace) -> int:
     from trt_ros.runtime.gpu.profile import with_published_size
 
     options = build_options(args)
-    if args.model.suffix not in BUNDLE_SUFFIXES:
-        found = _build(args, args.model, with_published_size(options, args.model) or options)
-    else:
-        found = {
-            name: _build(args, path, with_published_size(own, path) or own)
-            for name, path, own in _members(args.model, options)
-        }
+    with _build_log(args) as build_log:
+
+        def build(path: Path, own: BuildOptions) -> dict[str, Any]:
+            return _build(args, path, with_published_size(own, path) or own, build_log)
+
+        if args.model.suffix not in BUNDLE_SUFFIXES:
+            found = build(args.model, options)
+        else:
+            members = _members(args.model, options)
+            found = {name: build(path, own) for name, path, own in members}
     if args.json:
         print(json.dumps(found, indent=1))
     return 0
@@ -111,7 +114,9 @@ def _members(path: Path, options: BuildOptions) -> Iterator[tuple[str, Path, Bui
         yield file.name, file.path, batch
 
 
-def _build(args: Namespace, onnx: Path, options: BuildOptions) -> dict[str, Any]:
+def _build(
+    args: Namespace, onnx: Path, options: BuildOptions, build_log: BuildLog | None
+) -> dict[str, Any]:
     from trt_ros.driver import nvidia_driver
     from trt_ros.engine.cache import EngineCache
     from trt_ros.engine.open import build_summary, check_precision
@@ -123,7 +128,7 @@ def _build(args: Namespace, onnx: Path, options: BuildOptions) -> dict[str, Any]
 
         with reserved_device(device) as (device, _):
             pass
-    with _build_log(args) as build_log, Bar() as bar:
+    with Bar() as bar:
         entry = EngineCache(args.engine_cache_dir).get_or_build(
             onnx,
             options,

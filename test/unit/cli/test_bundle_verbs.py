@@ -85,6 +85,10 @@ def test_build_builds_each_network(tmp_path, capsys):
     assert [each['onnx']['path'][-6:] for each in found.values()] == ['A.onnx', 'B.onnx']
     assert main(['build', path]) == 0
     assert capsys.readouterr().out.split() == [each['engine'] for each in found.values()]
+    log = tmp_path / 'build.log'
+    assert main(['build', path, '--force', '--log', str(log)]) == 0
+    assert all(f'{name}.onnx' in log.read_text() for name in 'AB')
+    capsys.readouterr()
     assert main(['build', path, '--profile', 'ai1=1:1:1']) == 1
     assert 'given for a bundle' in capsys.readouterr().err
 
