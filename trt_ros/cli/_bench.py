@@ -10,7 +10,7 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._flags import refuse_layers
+from trt_ros.cli._flags import refuse_bundle
 from trt_ros.cli.build import build_options
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ParameterError, printable
@@ -30,7 +30,8 @@ def refuse_bad_arguments(args: Namespace) -> None:
             f'The image encoding {args.encoding!r} is not supported.',
             remedy=f'Choose one of {", ".join(ENCODINGS)}.',
         )
-    refuse_layers(args)
+    if args.layers:
+        refuse_bundle(args.model, '--layers')
     for path in filter(None, (args.json, args.export_times)):
         check_output_file(path)
     if args.precisions and args.precision != 'auto':

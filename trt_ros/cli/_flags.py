@@ -212,11 +212,11 @@ MIN_COSINE = (
 )
 
 
-def refuse_layers(args: Namespace) -> None:
-    """Raise ParameterError if --layers is given for a bundle."""
-    if args.layers and str(args.model).endswith(BUNDLE_SUFFIXES):
+def refuse_bundle(model: Path | str, user: str) -> None:
+    """Raise ParameterError for the path of a bundle; `user` takes one network."""
+    if str(model).endswith(BUNDLE_SUFFIXES):
         raise ParameterError(
-            f'--layers is for one network, but {args.model} is a bundle.',
+            f'{user} is for one network, but {model} is a bundle.',
             remedy='Give the ONNX file of one of its networks.',
         )
 

@@ -15,7 +15,14 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._flags import add_flags, add_option_flags, given_options, model_argument, positive
+from trt_ros.cli._flags import (
+    add_flags,
+    add_option_flags,
+    given_options,
+    model_argument,
+    positive,
+    refuse_bundle,
+)
 from trt_ros.cli.build import REPEATED, Bar
 from trt_ros.errors import BadFrameError, ParameterError, printable
 from trt_ros.progress import Reporter
@@ -59,6 +66,7 @@ def run(args: Namespace) -> int:
     from trt_ros.quantization.engine_check import measure_latency
     from trt_ros.quantization.quantize import quantize
 
+    refuse_bundle(args.model, 'quantize')
     if args.json:
         if args.json.suffix == '.onnx':
             raise ParameterError(

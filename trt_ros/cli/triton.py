@@ -16,7 +16,7 @@ import re
 import sys
 from typing import IO, Any
 
-from trt_ros.cli._flags import add_flags, model_argument, positive
+from trt_ros.cli._flags import add_flags, model_argument, positive, refuse_bundle
 from trt_ros.errors import ModelError, ParameterError, printable
 from trt_ros.regular_file import open_regular, write_atomically, writing
 
@@ -44,6 +44,7 @@ def run(args: Namespace) -> int:
     """Write the model and its configuration."""
     from trt_ros.cli._inspect import describe_model
 
+    refuse_bundle(args.model, 'A model of Triton')
     path = args.model.expanduser()
     name = args.name or path.stem
     if not re.fullmatch(r'\w[\w.+-]*', name):
@@ -54,10 +55,6 @@ def run(args: Namespace) -> int:
     found = describe_model(path, parsed=False)
     if found['kind'] == 'engine':
         _check_engine(path, found)
-    elif found['kind'] == 'bundle':
-        raise ModelError(
-            f'Triton cannot load the bundle {path}.', remedy='Give its ONNX files one by one.'
-        )
     batch = _max_batch(found, args.max_batch_size)
     text = '\n'.join(_config(name, found, batch)) + '\n'
     folder = args.output / name

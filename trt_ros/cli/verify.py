@@ -20,7 +20,7 @@ from trt_ros.cli._flags import (
     given_options,
     model_argument,
     positive,
-    refuse_layers,
+    refuse_bundle,
 )
 from trt_ros.cli.build import add_build_arguments
 from trt_ros.errors import BackendError
@@ -65,7 +65,8 @@ def run(args: Namespace) -> int:
     from trt_ros.cli._network_inputs import draw_network_inputs, open_pipeline
     from trt_ros.runtime.backends import choose_backend
 
-    refuse_layers(args)
+    if args.layers:
+        refuse_bundle(args.model, '--layers')
     backend, reason = choose_backend(args.backend)
     if args.picture is not None:
         draw_network_inputs(args)

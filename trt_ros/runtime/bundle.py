@@ -21,6 +21,11 @@ def open_members(
 ) -> NetworkT:
     """Open the networks of a bundle, and make of them the network that runs and owns all."""
     bundle = read_bundle(options.model_path)
+    if bundle.region_options is not None:
+        raise ParameterError(
+            f'The bundle {bundle.path} has regions: its networks are no single one.',
+            remedy='Give the ONNX file of one of its networks.',
+        )
     if bundle.feedback and options.frames_in_flight > 1:
         raise ParameterError(
             f'frames_in_flight is {options.frames_in_flight}, but the bundle has states.',

@@ -1,8 +1,10 @@
 """Verbs of the command line on bundles."""
 
 import json
+from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 import yaml
 
@@ -10,6 +12,7 @@ from support.bundles import denoiser, two_sums, write_cascade
 from support.save_network import save_network
 from support.tiled import with_batch
 from trt_ros.cli import main
+from trt_ros.media import write_picture
 from trt_ros.model.leapp import read_bundle
 
 pytestmark = pytest.mark.slow
@@ -44,6 +47,16 @@ def test_inspect_refuses_a_bundle_of_other_files(tmp_path, capsys):
     assert (
         'The network A of the bundle is another one than' in said and 'float64. The file' in said
     )
+
+
+def test_verbs_of_one_network_refuse_a_bundle(tmp_path, capsys):
+    path, picture = str(write_cascade(tmp_path)), str(tmp_path / 'a.png')
+    write_picture(Path(picture), np.zeros((8, 8, 3), np.uint8))
+    output = str(tmp_path / 'out.onnx')
+    assert main(['quantize', path, picture, '--to', 'int8', '--output', output]) == 1
+    assert 'quantize is for one network, but' in capsys.readouterr().err
+    assert main(['fit', path, picture, '--output', str(tmp_path / 'fit')]) == 1
+    assert 'cascade.yaml has regions' in capsys.readouterr().err
 
 
 def test_inspect_as_json_has_loops_and_bindings(tmp_path, capsys):

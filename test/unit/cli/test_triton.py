@@ -127,7 +127,7 @@ SIDECAR = {
 @pytest.mark.slow
 def test_a_bundle_is_refused(write, tmp_path):
     repository, text = write(two_sums(tmp_path), code=1)
-    assert 'Triton cannot load the bundle' in text and not repository.exists()
+    assert 'Triton is for one network, but' in text and not repository.exists()
 
 
 def test_engine_is_served_with_the_batch_it_was_built_for(write, engine):
