@@ -155,13 +155,9 @@ class DepthNode(InferenceNode):
 
     def publish(self, outputs: DepthOutputs, result: Depth, header: Header, frame: Frame) -> None:
         depth = outputs.depth.begin(header, frame.wh, '32FC1')
-        try:
-            is_plain = self.kind in ('relative', 'metric')
-            camera = None if is_plain else self._camera(outputs, frame)
-            self._write_depth(depth, outputs, result, camera, header)
-        except BadFrameError as error:
-            self._warn('depth in meters is', error)
-            return
+        is_plain = self.kind in ('relative', 'metric')
+        camera = None if is_plain else self._camera(outputs, frame)
+        self._write_depth(depth, outputs, result, camera, header)
         if self.kind != 'relative':
             is_valid = (depth > 0) & (depth < np.inf)
             if result.confidence is not None:
@@ -181,7 +177,9 @@ class DepthNode(InferenceNode):
         try:
             camera = camera or self._camera(outputs, frame)
         except BadFrameError as error:
-            self._warn('~/points are', error)
+            self.get_logger().warning(
+                f'No ~/points are published. {error}', throttle_duration_sec=10.0
+            )
         else:
             self._publish_points(outputs, depth, header, frame, camera)
 
@@ -252,19 +250,16 @@ class DepthNode(InferenceNode):
                 'disparity if it is in pixels of a pair of images.',
             )
         topic = outputs.camera.topic
-        info = self._calibrations[topic].newest
-        camera = intrinsics_of(info, 'camera_info', frame.wh)
+        stream = self._calibrations[topic]
+        camera = intrinsics_of(stream.newest, stream.topic, frame.wh)
         is_raw = topic.endswith('image_raw') and not self.parameters.rectify
-        if is_raw and lens_of(info, 'camera_info') is not None:
+        if is_raw and lens_of(stream.newest, stream.topic) is not None:
             self.get_logger().warning(
                 f'{topic} seems to be raw, but depth is that of rectified images. Remedy: Set '
                 'rectify to true.',
                 once=True,
             )
         return camera
-
-    def _warn(self, what: str, error: BadFrameError) -> None:
-        self.get_logger().warning(f'No {what} published. {error}', throttle_duration_sec=10.0)
 
     def _publish_points(
         self,

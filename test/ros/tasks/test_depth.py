@@ -68,7 +68,7 @@ def test_depth_becomes_points_of_the_pixels_and_stamp_of_the_image(start, peer, 
     depths, clouds = peer.inboxes('cloud', depth=Image, points=PointCloud2)
     picture = half_and_half(RED, BLACK)
     ask(picture, depths)
-    node.wait_for_log('No calibration was received on camera_info')
+    node.wait_for_log('No calibration was received on /cloud_camera/camera_info')
     infos = peer.connected(CameraInfo, '/cloud_camera/camera_info')
     calibration = [32.0, 0.0, 31.5, 0.0, 32.0, 23.5, 0.0, 0.0, 1.0]
 

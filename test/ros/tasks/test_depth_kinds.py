@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sensor_msgs.msg import CameraInfo, Image, PointCloud2
 
-from support.ros_messages import as_image, pixels_of
+from support.ros_messages import as_image, diagnostics, pixels_of
 from support.save_network import save_network
 from support.stereo_scenes import BASELINE, CAMERA, LENSES, render, save_stereo, visible
 from support.task_networks import always
@@ -66,6 +66,7 @@ def test_a_pair_of_images_becomes_depth_points_and_confidence(
 
     ask('left')
     node.wait_for_log('No calibration was received on')
+    diagnostics(peer, name)(**{'dropped: no calibration': '1', 'frames published': '0'})
     cloud = peer.wait_until(lambda: ask(*sides), 'points')[-1]
     depth = depths.wait_for(lambda each: each.header == cloud.header)
     exact = render(False)[1]
