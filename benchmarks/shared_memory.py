@@ -107,10 +107,10 @@ def viewer(frames: int) -> dict[str, list[float]]:
     rclpy.init()
     node = rclpy.create_node('viewer', start_parameter_services=False, enable_rosout=False)
     read = RawImageCodec(node, 'image').reader()
+    use_huge_pages()
     subscription = subscribe_serialized(
         node, Image, 'image', QoSProfile(depth=2), MessageCallbacks(on_message)
     )
-    use_huge_pages()
     shared = subscription._shared
     if shared is not None:
         on_ready = shared._on_ready

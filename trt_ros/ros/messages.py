@@ -197,6 +197,8 @@ class ImageSender(Sender):
             raise RuntimeError('send() without begin()')
         self._publish(self._writer.message)
         self._pixels.setflags(write=False)  # Subscribers in this process share the memory.
+        self._pixels = None
+        self._writer.prepare()  # Not in `begin`, whose image would be later.
 
 
 @dataclass(frozen=True)

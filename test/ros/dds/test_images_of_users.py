@@ -9,6 +9,7 @@ import sys
 import textwrap
 
 from demo.scene import held_out
+import pytest
 from sensor_msgs.msg import Image
 from std_msgs.msg import Header
 
@@ -40,6 +41,8 @@ def test_nodes_of_users_receive_and_send_images(node, subscribe, other):
     wait_until(sender.publisher.get_subscription_count)
     sender.begin(Header(), (100, 1), 'rgb8')[:] = 1, 2, 3
     sender.send()
+    with pytest.raises(RuntimeError, match='without begin'):
+        sender.send()
     (image,) = far.wait(1)
     assert (image.encoding, bytes(image.data[:4])) == ('rgb8', bytes([1, 2, 3, 1]))
 

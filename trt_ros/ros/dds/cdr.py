@@ -231,6 +231,7 @@ class ImageWriter:
     def __init__(self) -> None:
         self._pool = Pool()
         self._head, self._head_of = bytearray(), ('', (0, 0), '', 0)
+        self._next: tuple[np.ndarray, memoryview, np.ndarray] | None = None
         self.message: np.ndarray = _EMPTY
 
     def begin(
@@ -243,18 +244,27 @@ class ImageWriter:
         channels: int = 3,
     ) -> np.ndarray:
         """Write all fields but the pixels; return these, (height, width, channels), to fill."""
-        width, height = image_wh
         head_of = frame_id, image_wh, encoding, channels
         if head_of != self._head_of:
-            self._head, self._head_of = _image_head(*head_of), head_of
-        head = self._head
-        STAMP.pack_into(head, len(ENCAPSULATION), *stamp)
+            self._head, self._head_of, self._next = _image_head(*head_of), head_of, None
+        (self.message, written, pixels), self._next = self._next or self._taken(), None
+        STAMP.pack_into(written, len(ENCAPSULATION), *stamp)
+        return pixels
+
+    def prepare(self) -> None:
+        """Take memory for a message like the last one, so that the next `begin` is fast."""
+        self._next = self._taken()
+
+    def _taken(self) -> tuple[np.ndarray, memoryview, np.ndarray]:
+        """Return a message with its head, its bytes and its pixels."""
+        head, (_, (width, height), _, channels) = self._head, self._head_of
         self.message = (
             _EMPTY  # Frees the memory of the last one, unless it is referenced elsewhere.
         )
-        self.message = message = self._pool.take(len(head) + channels * width * height)
+        message = self._pool.take(len(head) + channels * width * height)
         message.data[: len(head)] = head
-        return np.ndarray((height, width, channels), np.uint8, message, len(head))
+        pixels: np.ndarray = np.ndarray((height, width, channels), np.uint8, message, len(head))
+        return message, message.data, pixels
 
 
 def _image_head(

@@ -114,7 +114,8 @@ def test_a_damaged_image_is_read_or_refused(changes):
             assert found.data.size == 0 or np.shares_memory(found.data, message)  # A view.
 
 
-def test_rewritten_buffer_updates_changes_and_kept_messages_stay_intact():
+@pytest.mark.parametrize('is_prepared', [False, True])
+def test_rewritten_buffer_updates_changes_and_kept_messages_stay_intact(is_prepared):
     writer, written, kept = ImageWriter(), [], []
     sent = [
         ((1, 2), 'left', (4, 2), 'bgr8', 3),
@@ -130,6 +131,8 @@ def test_rewritten_buffer_updates_changes_and_kept_messages_stay_intact():
         assert pixels.shape == (*image_wh[::-1], channels)
         pixels[:] = number
         kept.append(writer.message)
+        if is_prepared:
+            writer.prepare()
     for number, message in enumerate(kept):
         found = read_image(message)
         assert (found.data == number).all()
@@ -138,9 +141,12 @@ def test_rewritten_buffer_updates_changes_and_kept_messages_stay_intact():
     assert written == sent
 
 
-def test_images_of_one_size_are_written_into_the_same_memory():
+@pytest.mark.parametrize('is_prepared', [False, True])
+def test_images_of_one_size_are_written_into_the_same_memory(is_prepared):
     writer = ImageWriter()
     first = writer.begin((0, 0), 'camera', (8, 8), 'bgr8').ctypes.data
+    if is_prepared:
+        writer.prepare()
     assert writer.begin((1, 1), 'camera', (8, 8), 'bgr8').ctypes.data == first
 
 
