@@ -256,6 +256,11 @@ class TiledOptions(LabeledOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.tiles:
+            if self.tile_overlap != TiledOptions.tile_overlap:
+                raise ParameterError(
+                    f'tile_overlap is {self.tile_overlap}, but there are no tiles.',
+                    remedy='Set tiles, as in 4x2, or leave tile_overlap out.',
+                )
             return
         if not 1 < math.prod(self.tile_grid) <= MAX_TILES:
             raise ParameterError(

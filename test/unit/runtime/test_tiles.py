@@ -78,6 +78,7 @@ def test_encodings_that_share_chroma_have_tiles(expected, picture, tmp_path):
         ({'tiles': '1x1'}, 'expected 2 to 64 tiles'),
         ({'tiles': '2x2', 'inputs': ('images=image:camera',)}, 'the inputs of the network are'),
         ({'tiles': '2x2', 'tile_overlap': 0.95}, 'tile_overlap is 0.95'),
+        ({'tile_overlap': 0.5}, 'tile_overlap is 0.5, but there are no tiles'),
     ],
 )
 def test_options_that_cannot_be_honored_are_refused(values, message):
