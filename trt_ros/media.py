@@ -131,7 +131,7 @@ def open_video(path: Path, max_pixels: int = MAX_IMAGE_PIXELS) -> Any:
 def _open_video(path: Path, max_pixels: int) -> Any:
     kind = 'unreadable file'
     try:
-        name = _utf8(str(path))
+        name = _video_name(path)
         with open_regular(path) as file:
             start = np.frombuffer(file.read(_START_NBYTES), np.uint8)
     except UnicodeEncodeError as error:
@@ -224,7 +224,7 @@ class VideoWriter:
         # Equals cv2.VideoWriter_fourcc, which the stubs lack.
         code = int.from_bytes(b'mp4v', 'little')
         try:
-            self._name = _utf8(str(path))
+            self._name = _video_name(path)
         except UnicodeEncodeError as error:
             raise ParameterError(
                 self._problem, cause='Its name is not UTF-8.', remedy='Rename the original.'
@@ -250,6 +250,11 @@ class VideoWriter:
                 cause=f'The file has {count} of its {self._count} pictures: the disk may be full.',
                 remedy='Free space, or choose another folder with --output.',
             )
+
+
+def _video_name(path: Path) -> str:
+    """Return the name of a video for OpenCV, which takes 12:30.mp4 for an address."""
+    return _utf8(str(path.absolute()))
 
 
 def _utf8(text: str) -> str:

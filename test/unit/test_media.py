@@ -180,6 +180,12 @@ def test_a_folder_that_is_not_there_is_named(tmp_path):
     assert 'No such file' in caught.value.cause
 
 
+def test_a_video_may_have_the_name_of_a_time_in_this_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_video(Path('12:30.mp4'), [np.zeros((48, 64, 3), np.uint8)])
+    assert len(list(read_video(Path('12:30.mp4')))) == 1
+
+
 def test_a_video_whose_name_opencv_cannot_take_is_refused(tmp_path):
     path = tmp_path / f'{LATIN_1}.mp4'
     with pytest.raises(ParameterError, match='not UTF-8'):

@@ -120,7 +120,7 @@ def _video(path: Path, max_pixels: int) -> PictureSource:
 
     def rewind() -> None:
         # Seeking is not exact in every format.
-        capture.open(str(path))
+        capture.open(str(path.absolute()))
 
     return PictureSource(
         f'video {path}',
