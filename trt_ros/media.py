@@ -149,6 +149,13 @@ def _open_video(path: Path, max_pixels: int) -> Any:
         )
     width, height = capture.get(cv2.CAP_PROP_FRAME_WIDTH), capture.get(cv2.CAP_PROP_FRAME_HEIGHT)
     check_pixels(int(width), int(height), max_pixels)
+    if not capture.read()[0]:
+        raise BadFrameError(
+            kind,
+            'OpenCV decodes none of its pictures.',
+            remedy='Convert it to H.264, as with `ffmpeg -i IN -c:v libx264 OUT.mp4`.',
+        )
+    capture.open(name)  # Seeking is not exact in every format.
     return capture
 
 
@@ -159,19 +166,10 @@ def read_video(
     video = open_video(path, max_pixels)
     try:
         rate_hz = video.get(cv2.CAP_PROP_FPS) or 25.0
-        is_empty = True
         while (found := video.read())[0]:
-            is_empty = False
             yield found[1], rate_hz
     finally:
         video.release()
-    if is_empty:
-        raise BadFrameError(
-            'unreadable file',
-            f'Cannot read {path} as a video.',
-            cause='OpenCV decodes none of its pictures.',
-            remedy='Convert it to H.264, as with `ffmpeg -i IN -c:v libx264 OUT.mp4`.',
-        )
 
 
 def read_images(
