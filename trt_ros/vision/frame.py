@@ -193,7 +193,9 @@ class Frame:
     def with_data(self, data: np.ndarray) -> Frame:
         """Return a frame of this layout with other bytes, as many; they are not checked."""
         frame = object.__new__(type(self))
-        frame.__dict__.update(self.__dict__, layout=self.layout, data=data)
+        fields = frame.__dict__
+        fields.update(self.__dict__)
+        fields['data'] = data
         return frame
 
     def with_lens(self, lens: Lens | None) -> Frame:

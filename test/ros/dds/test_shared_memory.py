@@ -4,11 +4,12 @@ from contextlib import closing, suppress
 from functools import partial
 import os
 from pathlib import Path
-from queue import Empty
+from queue import Empty, Queue
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -235,6 +236,36 @@ def pair(gid):
     assert deliver(publisher, Pool().take(1)) == 0  # It accepts the receiver.
     yield publisher, receiver
     receiver.close()
+
+
+def test_a_message_that_a_thread_waits_for_arrives_once_and_in_order(gid):
+    taking, go_on = Queue(), threading.Semaphore(0)
+
+    def on_ready(take):
+        taking.put(take)
+        go_on.acquire()
+
+    publisher, pool = SharedPublisher(gid, pytest.fail), Pool(is_shared=True)
+    messages = [pool.take(8) for _ in range(5)]
+    for number, message in enumerate(messages):
+        message[:] = number
+    with closing(SharedReceiver(8, True, on_ready, lambda memory: None)) as receiver:
+        listen_elsewhere(gid)
+        receiver.is_copy(gid, 0)
+        deliver(publisher, messages[0])
+        for number in (1, 2):  # The first messages bring their memory.
+            deliver(publisher, messages[number])
+        take = taking.get(timeout=DEADLINE_SECONDS)
+        assert [each[0] for each in receiver.take()] == [1, 2]
+        assert take() is None
+        go_on.release()
+        for number in (1, 2):  # Now the thread has seen what it waits for.
+            deliver(publisher, messages[number])
+            assert taking.get(timeout=DEADLINE_SECONDS)()[0] == number
+            deliver(publisher, messages[3 - number])
+            assert [each[0] for each in receiver.take()] == [3 - number]
+            go_on.release()
+        go_on.release(100)
 
 
 def test_processes_lend_nothing_to_themselves(gid):

@@ -37,6 +37,7 @@ class _Lender:
         cease to, begin again and so on.
     :param on_memory: called with each new memory.
     :param run: called with this object in a thread of its own.
+    :ivar peeked: a packet that is still in the socket, if it is the next one.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class _Lender:
     ) -> None:
         self.connection, self.switches, self._on_memory = connection, switches, on_memory
         self.is_open, self.last, self._is_on = True, 0, False
+        self.peeked, self._number, self._is_unread = b'', 0, False
         self._receive = connection.recv
         self._memory: dict[int, Memory] = {}
         self._places: dict[bytes, tuple[Memory, Lendable]] = {}
@@ -67,10 +69,12 @@ class _Lender:
         if not self.is_open:
             return None
         try:
-            data = self._receive(NOTICE.size + 1, _NOW)
-            while len(data) != NOTICE.size:
-                self._change_memory(data)
-                data = self._receive(NOTICE.size + 1, _NOW)
+            data, self.peeked = self.peeked, b''
+            is_next = len(data) == NOTICE.size and RECEIVED_NOTICE.unpack(data)[1] > self._number
+            if self._is_unread or not is_next:
+                data = self._received()
+            else:
+                self._is_unread = True  # The call that takes it from the socket can wait.
             self.last, number, place = RECEIVED_NOTICE.unpack(data)
             if not (number and self._is_on) and not self._switch(bool(number)):
                 return self.take()
@@ -84,8 +88,20 @@ class _Lender:
             self.close()
             return None
         loan: Any = message.base
-        loan.number, self._last_place = number, place
+        loan.number = self._number = number
+        self._last_place = place
         return message
+
+    def _received(self) -> bytes:
+        """Return the next notice from the socket; raises BlockingIOError without any."""
+        if self._is_unread:
+            self._is_unread = False
+            self._receive(1, _NOW)
+        data = self._receive(NOTICE.size + 1, _NOW)
+        while len(data) != NOTICE.size:
+            self._change_memory(data)
+            data = self._receive(NOTICE.size + 1, _NOW)
+        return data
 
     def _prepare(self) -> None:
         """Make the next message at the place of the last one, while there is time."""
@@ -238,10 +254,10 @@ class SharedReceiver:
             self._waiting.append(message)
 
     def _run(self, lender: _Lender) -> None:
-        wait = lender.connection.recv
+        peek = lender.connection.recv
         while lender.is_open and not self._is_closed:
             try:  # noqa: SIM105  # suppress() delays each image.
-                wait(1, _PEEK)
+                lender.peeked = peek(NOTICE.size + 1, _PEEK)
             except OSError:  # The publisher has left, which take() notices.
                 pass
             self._on_ready(lender.take)
