@@ -12,6 +12,14 @@ from trt_ros.errors import ModelError
 
 MAX_NODES = 100_000  # After the expansion of aliases.
 MISSPELLED = 0.85  # Likeness of a key to an absent one from which it is that.
+#: Other words for keys.
+SYNONYMS = {
+    'checksum': 'sha256sum',
+    'elements': 'element_names',
+    'noise': 'initial_noise',
+    'rate_hz': 'frequency',
+    'hz': 'frequency',
+}
 #: Keys and indices from the root.
 Place = tuple[str | int, ...]
 
@@ -79,11 +87,12 @@ class Node:
         return Node(self.document, (*self.place, key))
 
     def check_keys(self, *known: str) -> None:
-        """Refuse a key that is almost, or the beginning of, an absent one of `known`."""
+        """Refuse a key that is almost, the beginning of, or a synonym of an absent `known` one."""
         given = self.get(dict, {})
         absent = [key for key in known if key not in given]
         for key in given:
-            near = get_close_matches(key.lower(), absent, 1, MISSPELLED)
+            name = SYNONYMS.get(key.lower(), key.lower())
+            near = get_close_matches(name, absent, 1, MISSPELLED)
             if len(key) > 2:
                 near += [each for each in absent if each.startswith(key.lower())]
             if near and key not in known:

@@ -145,6 +145,11 @@ def bomb() -> str:
         ('backend: onnx', 'backend: onnx\n      SHA256: "00"', "Did you mean 'sha256sum'"),
         ('parameters:', 'option: {}\n    parameters:', "Did you mean 'options'"),
         ('name: ai1', 'name: ai1\n      element_name: [[a]]', "Did you mean 'element_names'"),
+        ('backend: onnx', 'backend: onnx\n      checksum: "00"', "Did you mean 'sha256sum'"),
+        ('name: ai1', 'name: ai1\n      elements: [[a]]', "Did you mean 'element_names'"),
+        ('name: ai1', 'name: ai1\n      noise: true', "Did you mean 'initial_noise'"),
+        ('pipeline:', 'pipeline:\n  configs: {rate_hz: 5}', "Did you mean 'frequency'"),
+        ('pipeline:', 'pipeline:\n  configs: {Hz: 5}', "Did you mean 'frequency'"),
         ('name: ai1', "name: ai1\n      initial_noise: 'no'", "true or false is .* not 'no'"),
         ('models:\n', 'bomb:\n' + bomb() + '\nmodels:\n', 'More than 100000 values'),
         ('models:\n', 'models: [A]\nothers:\n', r"a mapping is expected, not \['A'\]"),
@@ -167,7 +172,10 @@ def test_keys_that_are_no_misspelling_are_free(tmp_path):
     path = replaced(
         two_sums(tmp_path),
         ('name: ai1\n      dtype: float32', 'name: ai1\n      type: tensor\n      is_state: true'),
-        ('pipeline:', 'pipeline:\n  configs: {frequency: 5, frequencies: [5]}\n  robot: go1'),
+        (
+            'pipeline:',
+            'pipeline:\n  configs: {frequency: 5, frequencies: [5], hz: 5}\n  robot: go1',
+        ),
     )
     assert read_bundle(path).frequency == 5
 
