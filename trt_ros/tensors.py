@@ -140,12 +140,13 @@ def checked_tensor(spec: TensorSpec, value: Any) -> np.ndarray:
     if not spec.has_shape(array.shape):
         raise TensorMismatchError(
             f'The network takes {spec}, but {spec.name} came as '
-            f'({", ".join(map(str, value.shape))}) {value.dtype}.'
+            f'({", ".join(map(str, value.shape))}) {value.dtype}.',
+            remedy='Send an array of that shape.',
         )
     if not _is_convertible(spec.dtype, array):
         raise TensorMismatchError(
             f'The network takes {spec}, but {spec.name} came as {value.dtype}.',
-            cause='The conversion would change the values.',
+            cause='The conversion could change the values.',
             remedy=f'Send {spec.dtype}.',
         )
     return array

@@ -60,7 +60,8 @@ def draw(
         raise BadFrameError(
             'wrong data',
             f'Cannot draw on pixels of {got}.',
-            remedy='Pass a writable, C-contiguous array (H, W, 3) uint8: image.copy().',
+            remedy='Pass a writable, C-contiguous array (H, W, 3) uint8 that is not empty: '
+            'image.copy().',
         )
     _draw(result, pixels, _Options(keypoint_names, opacity, min_visibility, style))
     return pixels

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from trt_ros.errors import TensorMismatchError
+from trt_ros.errors import TensorMismatchError, meant
 from trt_ros.model.feeds import Feeds
 from trt_ros.model.feeds.base import Binding
 from trt_ros.model.feeds.image import Image, ImageFeed
@@ -97,6 +97,7 @@ def split_inputs(
             raise TensorMismatchError(
                 f'The network input {given!r} is missing.',
                 cause=f'The inputs given are: {", ".join(others) or "none"}.',
+                remedy=f'Pass an input named {given!r}.',
             )
         if isinstance(feed, ImageFeed):
             frames += feed.frames_of(name, value)
@@ -113,6 +114,8 @@ def split_inputs(
         raise TensorMismatchError(
             f'The network takes no image or tensor named {", ".join(unknown)}.',
             cause='; '.join(f'{name}: {feed.kind}' for name, feed in feeds.items()),
+            remedy=f'{meant(unknown[0], (name for name in feeds if name not in unknown))}'
+            'Pass only images and tensors of the network.',
         )
     return tuple(frames), tensors
 

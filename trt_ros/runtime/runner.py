@@ -135,15 +135,18 @@ def check_inputs(specs: Sequence[TensorSpec], tensors: Arrays) -> None:
             raise TensorMismatchError(
                 f'The input {spec} is missing.',
                 cause=f'The inputs given are: {", ".join(tensors) or "none"}.',
+                remedy=f'Pass an array named {spec.name!r}.',
             )
         if not spec.accepts(tensor):
             shape = ', '.join(str(size) for size in tensor.shape)
             raise TensorMismatchError(
-                f'The network takes {spec}, but {spec.name} came as ({shape}) {tensor.dtype}.'
+                f'The network takes {spec}, but {spec.name} came as ({shape}) {tensor.dtype}.',
+                remedy='Pass an array of that shape and type.',
             )
     if len(tensors) > len(specs):
         unknown = sorted(tensors.keys() - {spec.name for spec in specs})
         raise TensorMismatchError(
             f'The network has no input named {", ".join(unknown)}.',
             cause=f'It takes {"; ".join(str(spec) for spec in specs)}.',
+            remedy='Pass only these.',
         )

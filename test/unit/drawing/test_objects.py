@@ -225,7 +225,7 @@ def test_background_and_pixels_without_a_class_are_not_painted(mask, names, is_p
     [
         (np.zeros((9, 9, 3), np.float32), Depth(np.zeros((9, 9))), BadFrameError, 'of .* float32'),
         (np.zeros((9, 9), np.uint8), Depth(np.zeros((9, 9))), BadFrameError, r'of \(9, 9\) uint8'),
-        (np.zeros((0, 9, 3), np.uint8), Detections.empty(), BadFrameError, r'\(0, 9, 3\)'),
+        (np.zeros((0, 9, 3), np.uint8), Detections.empty(), BadFrameError, 'that is not empty'),
         (np.broadcast_to(np.uint8(0), (9, 9, 3)), Detections.empty(), BadFrameError, 'writable'),
         (
             np.zeros((9, 18, 3), np.uint8)[:, ::2],

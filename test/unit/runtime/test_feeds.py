@@ -259,6 +259,7 @@ def test_rejects_tensors_whose_values_would_change(write):
         assert pipeline({'x': np.array([3, 4], np.uint8)})['y'].tolist() == [3, 4]
         with pytest.raises(TensorMismatchError, match='x came as float32') as caught:
             pipeline({'x': np.array([3, 4], np.float32)})
+        assert caught.value.cause == 'The conversion could change the values.'
         assert caught.value.remedy == 'Send int64.'
         with pytest.raises(TensorMismatchError, match='x came as uint64'):
             pipeline({'x': np.array([3, 2**63], np.uint64)})
