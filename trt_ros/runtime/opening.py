@@ -39,6 +39,10 @@ def open_any(
             undo.callback(runner.close)
         if not isinstance(batch, int) or batch < 1:
             raise ParameterError(f'batch is {batch!r}.', remedy='Set it to a number from 1.')
+        if not (report.cancelled is None or hasattr(report.cancelled, 'is_set')):
+            raise ParameterError(
+                f'cancelled is {report.cancelled!r}.', remedy='Pass a threading.Event.'
+            )
         options = options_of(model, changes)
         if isinstance(options, TiledOptions) and options.tiles:
             batch = math.prod(options.tile_grid)

@@ -123,6 +123,13 @@ def test_cancel_during_open_stops_before_next_phase(color_detector):
     assert told == ['loading the model']
 
 
+def test_what_is_no_event_cannot_cancel():
+    runner = fake_detector()
+    with pytest.raises(ParameterError, match=r'cancelled is 5\.\n.*a threading\.Event'):
+        Pipeline.open('any.onnx', cancelled=5, runner=runner)
+    assert runner.is_closed
+
+
 def test_an_opened_network_is_warmed_up_on_a_frame_of_its_own_size_and_closed_on_failure(
     use_backend,
 ):
