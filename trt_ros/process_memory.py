@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from contextlib import suppress
 import ctypes
+from functools import cache
 import gc
 import mmap
 from pathlib import Path
@@ -82,15 +83,19 @@ def freeze_garbage_collector() -> None:
     gc.freeze()
 
 
+@cache
 def use_huge_pages() -> None:
     """
     Keep the present memory of the process in pages of 2 MiB, with Linux 6.1 or newer.
 
-    That of which more than half is in use. After a pause, the tables of 4 KiB pages are no longer
-    in the caches of the CPU.
+    That of which nine tenths are in use, unless the system never does so. After a pause, the
+    tables of 4 KiB pages are no longer in the caches of the CPU. The first call counts: it stops
+    other threads for up to 0.1 s.
     """
     pages_of_huge = _HUGE_NBYTES // mmap.PAGESIZE
     with suppress(OSError), open('/proc/self/pagemap', 'rb', buffering=0) as pagemap:
+        if '[never]' in Path('/sys/kernel/mm/transparent_hugepage/enabled').read_text():
+            return
         for line in Path('/proc/self/maps').read_text().splitlines():
             bounds, access, _, _, inode, *name = line.split()
             if access != 'rw-p' or inode != '0' or name not in ([], ['[heap]']):
@@ -100,7 +105,7 @@ def use_huge_pages() -> None:
             for start in range(first, end - _HUGE_NBYTES + 1, _HUGE_NBYTES):
                 pagemap.seek(start // mmap.PAGESIZE * 8)
                 flags = pagemap.read(pages_of_huge * 8)[7::8]  # The highest bit: it is present.
-                if flags.count(0) < pages_of_huge / 2:
+                if flags.count(0) < pages_of_huge / 10:
                     address, nbytes = ctypes.c_void_p(start), ctypes.c_size_t(_HUGE_NBYTES)
                     _call('madvise', address, nbytes, _MADV_COLLAPSE)
 

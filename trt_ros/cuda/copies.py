@@ -90,7 +90,7 @@ class RowsCopy(ctypes.Structure):
     def enqueue(self, source: int, stream: int) -> None:
         """Enqueue the copy from an address of the host or a GPU."""
         self.source_address = source
-        copy = driver_call('cuMemcpy2DAsync_v2', 2, may_wait=True)  # Until pageable is read.
+        copy = driver_call('cuMemcpy2DAsync_v2', 2)
         status = copy(ctypes.addressof(self), stream)
         if status:
             raise failure(status, f'copy {self.rows} rows of {self.nbytes} bytes')

@@ -159,7 +159,8 @@ class Pipeline(ABC, Generic[ResultT]):
         """
         Start the last run again on an image like the last one, before all that leads to `start`.
 
-        The next `start` takes it over if it has the same image. Without a GPU, it does nothing.
+        The next `start` takes it over if it has the same image. One network on a GPU does so, with
+        one run in flight; others do nothing.
 
         :param memory: (N,) uint8 that does not change any more; its pixels begin at `start`.
         """

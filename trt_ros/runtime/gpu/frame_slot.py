@@ -112,10 +112,10 @@ class FrameSlot:
         :param after: end of the previous run, whose activation memory this one reuses.
         """
         begin = time.perf_counter()
-        ahead, self._ahead = self._ahead, None
         try:
             launched = self.stage_inputs(frames, thresholds, device_address, after, tensors)
             self.host_copy_seconds = time.perf_counter() - begin
+            ahead, self._ahead = self._ahead, None
             is_ahead = (
                 ahead is not None
                 and ahead[0] is launched
@@ -124,6 +124,7 @@ class FrameSlot:
             if not is_ahead:
                 self._enqueue(launched, after, tensors)
         except BaseException:
+            self._ahead = None
             with suppress(CudaError):
                 self.stream.synchronize()  # Images before a refused one may be freed now.
             raise
@@ -155,7 +156,7 @@ class FrameSlot:
         Until then `memory` is referenced, so that no other image can be at its address.
         """
         last = self._last
-        if last is not None and last.captured.is_of_one_image:
+        if self._ahead is None and last is not None and last.captured.is_of_one_image:
             ((_, word, nbytes),) = last.captured.words
             there = device_address(address, nbytes)
             if there:
@@ -210,11 +211,12 @@ class FrameSlot:
             or buffers not in (None, last.buffers)
         ):
             self._last = None  # Also where an image is refused: its graph may replace the last.
+            if self._ahead is not None:
+                self.stream.synchronize()  # It reads what is written now.
             buffers = buffers or self.buffers_for(len(frames), after=after)
             header = header_nbytes(thresholds, self.shared.class_count)
             captured = self.captured(buffers).find((header, *key))
             if captured is None:
-                self.stream.synchronize()  # What was launched ahead uses graphs and memory.
                 with mark('capture'):
                     captured = self._open_graph(
                         buffers, (header, *key), header, frames, sources, zero_copy, after
@@ -239,7 +241,10 @@ class FrameSlot:
             pinned, threads = captured.memory.pinned, self.shared.copy_threads
             copy_pieces(sources, captured.pieces, pinned, stream, threads)
         for index, target, rows in captured.direct:
-            sources[index].send(target, stream, rows)
+            if rows is None:
+                sources[index].send(target, stream)
+            else:
+                rows.enqueue(sources[index].address, stream)
         return last
 
     def _memory_of(

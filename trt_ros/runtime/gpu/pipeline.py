@@ -14,7 +14,7 @@ from trt_ros.cuda.memory import measured
 from trt_ros.cuda.monitor import Monitor
 from trt_ros.decode.choice import decode_batch
 from trt_ros.decode.cuda.boxes import MAX_DETECTIONS
-from trt_ros.errors import ParameterError
+from trt_ros.errors import BackendError, ParameterError
 from trt_ros.model.run_inputs import NO_TENSORS, REGIONS, example_inputs, has_memory, split_inputs
 from trt_ros.profiling import marked
 from trt_ros.runtime.fitting import ResolvedModel
@@ -229,13 +229,17 @@ class GpuPipeline(Pipeline[Any]):
     def run_ahead(self, memory: np.ndarray, start: int) -> None:
         if not self.shared.fetches or self.faults.error is not None:
             return
+        slot = self.slots.take_free()  # None while a result is awaited or read, and once closed.
+        if slot is None:
+            return
         try:
             with self._submit, self.gpu.launch_context:
-                if self.slots.has_free:  # A result that is being read would change.
-                    address = address_of(memory) + start
-                    self.slots.all[0].run_ahead(self.device.device_address, address, memory)
-        except CudaError:
+                address = address_of(memory) + start
+                slot.run_ahead(self.device.device_address, address, memory)
+        except (BackendError, CudaError):
             return  # The run fails likewise.
+        finally:
+            self.slots.give_back(slot)
 
     def _is_done(self, slot: FrameSlot) -> bool:
         with self.gpu.context:

@@ -77,10 +77,10 @@ class Slots(Generic[Slot]):
         self._waiting = 0
         self._is_closed = False
 
-    @property
-    def has_free(self) -> bool:
-        """Whether a slot could be taken now."""
-        return bool(self._free)
+    def take_free(self) -> Slot | None:
+        """Take a slot if one is free now."""
+        with self._lock:
+            return None if self._is_closed or not self._free else self._free.pop(0)
 
     def take(self, timeout_seconds: float) -> Slot:
         """Take a free slot; raises ClosedError once closed, GpuFailedError after the timeout."""

@@ -30,7 +30,7 @@ class JpegSource(Source):
         self.nbytes, self.data, self._address = frame.nbytes, None, None
         self._frame, self._decoder = frame, decoder
 
-    def send(self, target: int, stream: int, rows: RowsCopy | None = None) -> None:
+    def send(self, target: int, stream: int) -> None:
         """Decode into a GPU address; raises BadFrameError when the CPU cannot, either."""
         frame = self._frame
         shape = frame.height, frame.width, frame.channels
@@ -49,7 +49,7 @@ class VideoSource(Source):
         self.nbytes, self.data, self._address = frame.nbytes, None, None
         self._frame = frame
 
-    def send(self, target: int, stream: int, rows: RowsCopy | None = None) -> None:
+    def send(self, target: int, stream: int) -> None:
         frame, count = self._frame, self._frame.height
         wait_for_library(stream)
         for address, step in frame.planes:
@@ -73,7 +73,7 @@ class DeviceSource(Source):
         self.nbytes, self.data, self._address = nbytes, None, None
         self._array, self._gpu = array, gpu
 
-    def send(self, target: int, stream: int, rows: RowsCopy | None = None) -> None:
+    def send(self, target: int, stream: int) -> None:
         copy_array(target, self._array, self.nbytes, self._gpu, stream)
 
 

@@ -97,26 +97,23 @@ class Source:
             self._address = 0 if self.data is None else address_of(self.data)
         return self._address
 
-    def copy(
-        self, target: np.ndarray, start: int, stop: int, blocks: Blocks | None = None
-    ) -> None:
-        """Copy bytes `start` to `stop`, of the blocks alone, into `target`, uint8 of that size."""
+    def copy(self, target: np.ndarray, start: int, stop: int) -> None:
+        """Copy bytes `start` to `stop` into `target`, uint8 of that size."""
         assert self.data is not None
-        if blocks is None:
-            target[:] = self.data[start:stop]
-            return
+        target[:] = self.data[start:stop]
+
+    def copy_blocks(self, target: np.ndarray, start: int, stop: int, blocks: Blocks) -> None:
+        """Copy bytes `start` to `stop` of the blocks alone, which are whole ones."""
+        assert self.data is not None
         nbytes = blocks.nbytes
         parts: np.ndarray = np.ndarray(
             (blocks.count, nbytes), np.uint8, self.data, blocks.first, (blocks.period, 1)
         )
         target.reshape(-1, nbytes)[:] = parts[start // nbytes : stop // nbytes]
 
-    def send(self, target: int, stream: int, rows: RowsCopy | None = None) -> None:
-        """Enqueue the transfer of all bytes, or rows, to a GPU address, past pinned memory."""
-        if rows is None:
-            copy_async(target, self.address, self.nbytes, stream)
-        else:
-            rows.enqueue(self.address, stream)
+    def send(self, target: int, stream: int) -> None:
+        """Enqueue the transfer of all bytes to a GPU address, without pinned memory."""
+        copy_async(target, self.address, self.nbytes, stream)
 
 
 class TensorSource(Source):
@@ -143,9 +140,7 @@ class TensorSource(Source):
             self.data = value.reshape(-1).view(np.uint8)
         self._spec, self._value = spec, value
 
-    def copy(
-        self, target: np.ndarray, start: int, stop: int, blocks: Blocks | None = None
-    ) -> None:
+    def copy(self, target: np.ndarray, start: int, stop: int) -> None:
         """Copy bytes `start` to `stop` into `target`; all of them where they are converted."""
         if self.data is not None:
             super().copy(target, start, stop)
@@ -347,7 +342,11 @@ def copy_pieces(
     def copy(piece: Piece) -> None:
         start, stop = piece.start, piece.stop
         target = view[piece.pinned : piece.pinned + stop - start]
-        sources[piece.index].copy(target, start, stop, piece.blocks)
+        source = sources[piece.index]
+        if piece.blocks is None:
+            source.copy(target, start, stop)
+        else:
+            source.copy_blocks(target, start, stop, piece.blocks)
         address, offset, nbytes = piece.send
         if nbytes:
             copy_async(address, host + offset, nbytes, stream)

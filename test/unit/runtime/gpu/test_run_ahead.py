@@ -1,12 +1,15 @@
 """Runs that are launched before all that leads to them: the same results, in one launch."""
 
 from dataclasses import replace
+import threading
 import weakref
 
 import numpy as np
 import pytest
 
 from support.host_context import ASKED, image_bytes
+from support.waiting import DEADLINE_SECONDS, wait_until
+from trt_ros.errors import BackendError
 from trt_ros.vision.frame import Frame
 
 
@@ -33,6 +36,25 @@ def pipeline(open_graph, lend):
     pipeline = open_graph(frames_in_flight=1)
     pipeline.infer(lend(pipeline), ASKED)
     return pipeline
+
+
+@pytest.fixture
+def late(cuda, monkeypatch):
+    """Graphs run when they are waited for from now on; return those that are to run."""
+    pending = []
+
+    def launch(self, graph, stream):
+        pending.append(lambda: [work() for work in self._graphs[graph]])
+        return ()
+
+    def run_all():
+        while pending:
+            pending.pop(0)()
+
+    monkeypatch.setattr(type(cuda), '_do_cudaGraphLaunch', launch)
+    for name in ('cudaStreamSynchronize', 'cudaEventSynchronize'):
+        cuda.before[name] = run_all
+    return pending
 
 
 def launches(cuda, work) -> int:
@@ -64,6 +86,67 @@ def test_a_run_of_something_else_is_launched(pipeline, lend, picture, cuda, othe
     pipeline.run_ahead(ahead.data, 0)
     assert launches(cuda, lambda: pipeline.infer(frame, asked)) >= 1
     assert image_bytes(pipeline, cuda).startswith(frame.data.tobytes())
+
+
+@pytest.mark.parametrize('other', ['not registered', 'smaller'])
+def test_what_a_run_ahead_reads_stays_until_it_has(pipeline, lend, picture, cuda, request, other):
+    ahead = lend(pipeline)
+    frame = picture(80, 60) if other == 'not registered' else lend(pipeline, width=32, height=24)
+    for each in (frame, ahead):  # Both graphs are captured.
+        pipeline.infer(each, ASKED)
+    ((_, word, _),) = pipeline.slots.all[0]._last.captured.words
+    late, seen = request.getfixturevalue('late'), []
+    pipeline.run_ahead(ahead.data, 0)
+    late[:] = [lambda: seen.append(int(word[0]))]  # Instead of reading there.
+    pipeline.infer(frame, ASKED)
+    assert seen == [ahead.data.ctypes.data]
+    assert image_bytes(pipeline, cuda).startswith(frame.data.tobytes())
+
+
+def test_one_run_is_launched_ahead_at_most(pipeline, lend, cuda):
+    frame = lend(pipeline)
+    assert launches(cuda, lambda: [pipeline.run_ahead(frame.data, 0) for _ in range(9)]) == 1
+
+
+def test_nobody_waits_for_a_capture(pipeline, lend, picture, cuda):
+    frame, waited = lend(pipeline), []
+
+    def capturing():
+        thread = threading.Thread(target=pipeline.run_ahead, args=[frame.data, 0])
+        thread.start()
+        thread.join(DEADLINE_SECONDS)
+        waited.append(thread.is_alive())
+
+    cuda.before['cudaStreamBeginCapture'] = capturing
+    pipeline.infer(picture(90, 60), ASKED)
+    assert waited == [False]
+
+
+def test_closing_waits_for_a_launch_ahead(open_graph, lend, cuda):
+    pipeline = open_graph(frames_in_flight=1, gpu_timeout=DEADLINE_SECONDS)
+    frame, closed = lend(pipeline), []
+    pipeline.infer(frame, ASKED)
+    thread = threading.Thread(target=lambda: pipeline.close() or closed.append(True))
+
+    def launching():
+        thread.start()
+        wait_until(lambda: pipeline.slots._is_closed)
+        assert not closed
+
+    cuda.before['cudaGraphLaunch'] = launching
+    pipeline.run_ahead(frame.data, 0)
+    thread.join()
+    assert closed
+
+
+def test_a_stage_that_fails_ahead_is_reported_by_the_run(open_graph, engine, lend):
+    pipeline = open_graph(engine, frames_in_flight=1, use_graph=False)
+    frame = lend(pipeline)
+    pipeline.infer(frame, ASKED)
+    engine.refuses = True
+    pipeline.run_ahead(frame.data, 0)
+    with pytest.raises(BackendError):
+        pipeline.infer(frame, ASKED)
 
 
 def test_nothing_is_launched_while_a_result_is_awaited_or_read(pipeline, lend, cuda):
