@@ -67,7 +67,7 @@ class RawImageCodec(ImageCodec):
                 if order[1] == 1 and int.from_bytes(rest[-4:], 'little') == image.size:
                     # Without the pixels, whose memory is reused.
                     last = content._replace(value=frame.with_data(image.data[:0].copy()))
-                    assert last.value.layout  # Kept by the frames to come.
+                    _ = last.value.layout  # Kept by the frames to come.
                     known = message.size, start, layout, order, rest, last
                     self.image_at = message.size, start
             return content
