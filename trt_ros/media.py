@@ -155,8 +155,13 @@ def _open_video(path: Path, max_pixels: int) -> Any:
             'OpenCV decodes none of its pictures.',
             remedy='Convert it to H.264, as with `ffmpeg -i IN -c:v libx264 OUT.mp4`.',
         )
-    capture.open(name)  # Seeking is not exact in every format.
+    rewind_video(capture, path)
     return capture
+
+
+def rewind_video(capture: Any, path: Path) -> None:
+    """Open the video `path` again: seeking is not exact in every format."""
+    capture.open(_video_name(path))
 
 
 def read_video(

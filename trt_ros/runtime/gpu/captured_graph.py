@@ -102,7 +102,8 @@ class CapturedGraph:
     A CUDA graph captured for one combination of image geometries. Owns the graph.
 
     :param geometries: of the images, as the graph reads them.
-    :param direct: arguments of Source.send, with the index of the source before them.
+    :param direct: index and GPU address of the other sources that need no pinned memory, and the
+        copy of the rows that are read, None for all.
     :param words: index of each image that the graph fetches, where it finds the address, and the
         bytes of the image.
     :param is_of_one_image: whether a run depends on nothing but one such image.

@@ -293,8 +293,8 @@ class FrameSlot:
             for source, each in zip(sources, blocks)
         ]
         fetched = [i for i in range(len(frames)) if zero_copy[i] and shared.fetches]
-        words = {i: header_nbytes + 8 * number for number, i in enumerate(fetched)}
-        header_nbytes += aligned(8 * len(words))
+        places = [header_nbytes + 8 * number for number in range(len(fetched))]
+        header_nbytes += aligned(8 * len(fetched))
         offsets, end = [], header_nbytes
         for size in sizes:
             offsets.append(end)
@@ -310,8 +310,12 @@ class FrameSlot:
         )
         memory = self._grow_memory(end if is_in_pinned else header_nbytes, end, results_end)
         pinned, image = memory.pinned, memory.image
-        for i, at in words.items():  # The network is run before it is captured.
-            pinned.view[at : at + 8].view(np.uint64)[0] = zero_copy[i]
+        words = tuple(
+            (i, pinned.view[at : at + 8].view(np.uint64), sources[i].nbytes)
+            for i, at in zip(fetched, places)
+        )
+        for i, word, _ in words:  # The network is run before it is captured.
+            word[0] = zero_copy[i]
         parts = tuple(
             Part(
                 size,
@@ -354,7 +358,7 @@ class FrameSlot:
             buffers.input_address(REGIONS) if has_maps else 0,
             tuple(
                 (there[i], request + at, blocks[i] or Blocks(0, sizes[i], sizes[i], 1))
-                for i, at in words.items()
+                for i, at in zip(fetched, places)
             ),
         )
         if after is not None:
@@ -372,12 +376,9 @@ class FrameSlot:
                 tuple(
                     (index, part.target, part.rows)
                     for index, part in enumerate(parts)
-                    if part.is_zero_copy and part.target and index not in words
+                    if part.is_zero_copy and part.target and index not in fetched
                 ),
-                tuple(
-                    (i, pinned.view[at : at + 8].view(np.uint64), sources[i].nbytes)
-                    for i, at in words.items()
-                ),
+                words,
                 len(sources) == len(words) == 1 and shared.inputs.are_images,
             ),
         )

@@ -106,7 +106,7 @@ class GpuPipeline(Pipeline[Any]):
                     own = self.shared.with_own_context(network, undo) if number else self.shared
                     buffers.append(BuffersByShape(own))
                     undo.callback(buffers[-1].close)
-                for number in range(self.options.frames_in_flight or self.options.contexts):
+                for number in range(self.shared.in_flight):
                     each = buffers[number % len(buffers)]
                     slots.append(FrameSlot(each.shared, each))
                     undo.callback(slots[-1].close)

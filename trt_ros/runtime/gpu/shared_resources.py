@@ -70,6 +70,7 @@ class SharedResources:
     :ivar tile_count: number of tiles of an image, which are a batch; 1 for whole images.
     :ivar is_one_image: whether runs get one image each, so that images can be batched.
     :ivar in_place: whether kernels read images in pinned memory, without a copy to the GPU.
+    :ivar in_flight: number of runs that may overlap.
     :ivar fetches: whether graphs copy images from registered memory by a kernel, which would wait
         for another run in flight.
     :ivar batches: batch sizes of runs, ascending.
@@ -102,8 +103,8 @@ class SharedResources:
         undo.callback(self.copy_threads.close)
         unified = self.options.unified_memory
         self.in_place = unified == 'on' or (unified == 'auto' and self.gpu.is_integrated)
-        runs = self.options.frames_in_flight or self.options.contexts
-        self.fetches = runs == 1 and not self.in_place
+        self.in_flight = self.options.frames_in_flight or self.options.contexts
+        self.fetches = self.in_flight == 1 and not self.in_place
         self.waiting = GpuWait(self.options.gpu_wait)
 
         self.images = image_feeds(self.feeds)

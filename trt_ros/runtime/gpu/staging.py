@@ -194,7 +194,7 @@ class Part:
     :param nbytes: of all, or of its `blocks`.
     :param pinned: offset in the pinned buffer.
     :param target: GPU address; 0 where the graph reads the source in place.
-    :param is_zero_copy: whether it needs no pinned memory: Source.send brings it to `target`.
+    :param is_zero_copy: whether it comes to `target` without pinned memory.
     """
 
     nbytes: int
