@@ -218,20 +218,25 @@ def test_clocks_power_and_link_of_nvidia_smi(machine, line, state, said):
     assert machine(commands={'nvidia-smi': script}, gpu=H200)['gpu 0 now'] == found
 
 
-def test_older_driver_is_asked_for_throttle_reasons_by_their_former_name(machine):
-    script = (
-        'case "$*" in *clocks_event_reasons*) echo "not a valid field"; exit 2;; esac\n'
-        'echo "900, 1980, 5, 5, 16, 16, 88, Enabled, 700.00, 700.00, 0x4"'
-    )
+@pytest.mark.parametrize(
+    ('script', 'state', 'said'),
+    [
+        (  # It knows throttle reasons by their former name.
+            'case "$*" in *clocks_event_reasons*) echo "not a valid field"; exit 2;; esac\n'
+            'echo "900, 1980, 5, 5, 16, 16, 88, Enabled, 700.00, 700.00, 0x4"',
+            *('problem', 'throttled: power cap'),
+        ),
+        (
+            'echo "1980, 1980, 5, 5, 16, 16, 34, Enabled, 700.00, 700.00, 0x1"; '
+            'echo "WARNING: infoROM is corrupted at gpu 0000:3B:00.0"',
+            *('ok', '34 C'),
+        ),
+    ],
+    ids=['older driver', 'warning'],
+)
+def test_older_drivers_and_warnings_of_nvidia_smi_are_no_failure(machine, script, state, said):
     found = machine(commands={'nvidia-smi': script}, gpu=H200)['gpu 0 now']
-    assert found.state == 'problem' and 'throttled: power cap' in found.detail
-
-
-def test_warnings_around_the_line_of_nvidia_smi_are_skipped(machine):
-    line = '1980, 1980, 5, 5, 16, 16, 34, Enabled, 700.00, 700.00, 0x1'
-    script = f'echo "{line}"; echo "WARNING: infoROM is corrupted at gpu 0000:3B:00.0"'
-    found = machine(commands={'nvidia-smi': script}, gpu=H200)['gpu 0 now']
-    assert found.state == 'ok' and '34 C' in found.detail
+    assert found.state == state and said in found.detail
 
 
 @pytest.mark.parametrize(

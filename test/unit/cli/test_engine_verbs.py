@@ -26,27 +26,25 @@ needs_rtx = pytest.mark.skipif(not installed('tensorrt_rtx'), reason='tensorrt_r
 
 
 @needs_rtx
-def test_build_prints_engine_path_and_reuses_it(call, cache, color_detector):
-    code, out, err = call('build', color_detector(), '--precision', 'tf32')
-    path = Path(out.strip())
-    assert code == 0
-    assert path.parent == cache / 'colors' / 'tf32' / 'bs1' and path.suffix == '.engine'
-    assert 'not built yet' in err
-    code, out, err = call('build', color_detector(), '--precision', 'tf32')
-    assert (code, Path(out.strip())) == (0, path) and 'from the cache' in err
-
-
-@needs_rtx
-def test_build_writes_the_log_of_tensorrt(call, cache, color_detector, tmp_path):
+def test_build_prints_the_path_of_the_engine_reuses_it_and_writes_a_log(
+    call, cache, color_detector, tmp_path
+):
     short, long, none = (tmp_path / f'{name}.log' for name in ('short', 'long', 'none'))
-    assert call('build', color_detector(), '--log', short)[0] == 0
-    assert call('build', color_detector(), '--log', long, '--verbose', '--force')[0] == 0
+    build = ('build', color_detector(), '--precision', 'tf32', '--log')
+    code, out, err = call(*build, short)
+    path = Path(out.strip())
+    assert code == 0 and 'not built yet' in err
+    assert path.parent == cache / 'colors' / 'tf32' / 'bs1' and path.suffix == '.engine'
     assert '[INFO] ONNX IR version' in short.read_text()
     assert '[VERBOSE]' not in short.read_text()
-    assert re.search(r'\[VERBOSE\] .*fusion', long.read_text())
-    code, _, err = call('build', color_detector(), '--log', none)
-    assert code == 0 and 'nothing was built, so TensorRT logged nothing: add --force' in err
+    code, out, err = call(*build, none)
+    assert (code, Path(out.strip())) == (0, path) and 'from the cache' in err
+    assert 'nothing was built, so TensorRT logged nothing: add --force' in err
     assert none.read_text() == ''
+    assert call(*build, long, '--verbose', '--force')[0] == 0
+    assert re.search(r'\[VERBOSE\] .*fusion', long.read_text())
+    code, _, err = call(*build, tmp_path / 'no' / 'build.log')
+    assert code == 1 and 'build.log cannot be written.\nCause: No such file' in err
 
 
 @needs_rtx
@@ -57,11 +55,6 @@ def test_build_prints_the_log_of_tensorrt_and_the_sidecar_and_more(color_detecto
     found = json.loads(printed.out)
     assert (found['built'], found['batch']) == (True, 1)
     assert found['metadata'] == {'names': "{0: 'red', 1: 'green', 2: 'blue'}"}
-
-
-def test_log_that_cannot_be_written_is_refused(call, color_detector, tmp_path):
-    code, _, err = call('build', color_detector(), '--log', tmp_path / 'no' / 'build.log')
-    assert code == 1 and 'build.log cannot be written.\nCause: No such file' in err
 
 
 def test_flags_and_options_convert_both_ways(cache):
@@ -227,6 +220,8 @@ def test_damaged_files_beside_the_engines_are_named_and_pruned(place, call, cach
 
 @needs_rtx
 def test_the_cache_is_listed_verified_and_pruned(call, cache, color_detector):
+    assert call('cache', 'list')[:2] == (0, f'0 engines, 0.0 MiB, in {cache}\n')
+    assert json.loads(call('cache', 'list', '--json')[1]) == []
     good = Path(call('build', color_detector('good.onnx'))[1].strip())
     bad = cache / 'bad' / good.relative_to(cache / 'good')
     shutil.copytree(cache / 'good', cache / 'bad')
@@ -274,9 +269,3 @@ def test_an_interrupt_ends_a_build_with_130_and_no_child(color_detector, tmp_pat
     done = run_script(script, color_detector(), XDG_CACHE_HOME=str(tmp_path))
     assert done.stdout == "130 ''\n"
     assert 'Traceback' not in done.stderr
-
-
-def test_an_empty_cache_is_listed_as_such(call, cache):
-    code, out, _ = call('cache', 'list')
-    assert (code, out) == (0, f'0 engines, 0.0 MiB, in {cache}\n')
-    assert json.loads(call('cache', 'list', '--json')[1]) == []

@@ -147,7 +147,11 @@ def test_files_of_the_same_name_do_not_overwrite_each_other(infer, picture, tmp_
     assert (first[64, 64].tolist(), second[64, 64].tolist()) == ([0, 0, 255], [0, 255, 0])
 
 
-def test_an_output_folder_that_would_overwrite_the_originals_is_refused(infer, picture, tmp_path):
+def test_an_output_folder_is_refused_that_is_a_file_or_has_the_originals(infer, picture, tmp_path):
+    (tmp_path / 'out').write_text('in the way')
+    code, _, captured = infer(picture())
+    assert code == 1 and 'cannot be written' in captured.err
+    (tmp_path / 'out').unlink()
     path = picture('out/red.png')
     before = path.read_bytes()
     code, _, captured = infer(path)
@@ -313,10 +317,3 @@ def test_what_is_proposed_for_other_inputs_works_when_typed(tmp_path, picture, c
     assert bad == {'file': files[0], 'error': f'The file {files[0]} cannot be read.'}
     assert other['tensors']['hn'] == [[None, 1]] and 'NaN' not in out
     assert code == 1 and 'files: 1, failed: 1' in err
-
-
-def test_an_output_folder_that_is_a_file_is_refused(infer, picture, tmp_path):
-    (tmp_path / 'out').write_text('in the way')
-    code, _, captured = infer(picture())
-    assert code == 1
-    assert 'cannot be written' in captured.err

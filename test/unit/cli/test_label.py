@@ -110,7 +110,9 @@ def test_every_image_has_its_result_in_order_with_its_stamp(label, tmp_path, sto
         assert (box.center.position.x, box.center.position.y, box.size_x) == (64, 64, 64)
 
 
-def test_several_topics_have_topics_of_their_own_and_the_input_is_copied(label, tmp_path):
+def test_several_topics_have_topics_and_videos_of_their_own_and_the_input_is_copied(
+    label, tmp_path
+):
     messages = sorted(
         [
             *camera(4, '/front/image_raw'),
@@ -120,7 +122,7 @@ def test_several_topics_have_topics_of_their_own_and_the_input_is_copied(label, 
         key=lambda message: message[1],
     )
     path = write_recording(tmp_path / 'drive', messages)
-    output, _ = label(path, '--with-input')
+    output, _ = label(path, '--with-input', '--video')
     found = read(output)
     counts = {topic: sum(each == topic for each, *_ in found) for topic, *_ in found}
     assert counts == {
@@ -134,6 +136,11 @@ def test_several_topics_have_topics_of_their_own_and_the_input_is_copied(label, 
         topics = ['/front/image_raw', '/back/image_raw/compressed', '/chatter']
         for old, new in zip(before.messages(topics), after.messages(topics)):
             assert (old[:2], old[2].tobytes()) == (new[:2], new[2].tobytes())
+    for topic in ('front_image_raw', 'back_image_raw_compressed'):
+        assert (tmp_path / f'labeled_{topic}.mp4').stat().st_size
+    output.unlink()
+    _, text = label(path, '--video', code=1)
+    assert 'labeled_front_image_raw.mp4 exists already' in text and not output.exists()
 
 
 @pytest.mark.parametrize('storage', ['mcap', 'sqlite3'])
@@ -303,16 +310,6 @@ def test_a_video_over_a_jump_of_the_clock_has_the_default_rate(label, tmp_path):
     assert capture.get(cv2.CAP_PROP_FRAME_COUNT) == 3
 
 
-def test_each_topic_has_a_video(label, tmp_path):
-    messages = [*camera(1, '/front/image_raw'), *camera(1, '/back/image_raw')]
-    output, _ = label(write_recording(tmp_path / 'drive', messages), '--video')
-    for topic in ('front_image_raw', 'back_image_raw'):
-        assert (tmp_path / f'labeled_{topic}.mp4').stat().st_size
-    output.unlink()
-    _, text = label(tmp_path / 'drive', '--video', code=1)
-    assert 'labeled_front_image_raw.mp4 exists already' in text and not output.exists()
-
-
 def test_coco_has_the_images_and_their_objects(label, tmp_path):
     output, _ = label(write_recording(tmp_path / 'drive', camera(4)), '--coco')
     found = json.loads(output.with_suffix('.json').read_text())
@@ -344,7 +341,7 @@ def test_coco_has_the_images_and_their_objects(label, tmp_path):
     assert {name: json.loads(text) for name, text in metadata.metadata.items()} == origin
 
 
-def test_a_run_with_other_options_is_not_resumed(label, tmp_path):
+def test_a_run_of_other_options_or_of_another_model_is_not_resumed(label, tmp_path):
     path = write_recording(tmp_path / 'drive', [*camera(2), *camera(2, '/camera')])
     topic = ['--topic', '/camera/image_raw']
     output, _ = label(path, *topic)
@@ -358,15 +355,12 @@ def test_a_run_with_other_options_is_not_resumed(label, tmp_path):
         _, text = label(path, '--resume', *more, code=1)
         assert 'cannot be resumed' in text and difference in text
         assert output.read_bytes() == before
-
-
-def test_a_run_of_another_model_is_not_resumed(label, color_detector, tmp_path):
-    path = write_recording(tmp_path / 'drive', camera(2))
-    label(path)
+    _, text = label(path, '--resume', '--video', code=1)
+    assert 'The video of' in text and 'Leave --video, --coco, --parquet and --select or' in text
     model = onnx.load(label.command[-1])
     model.graph.doc_string = 'trained again'
     onnx.save(model, label.command[-1])
-    _, text = label(path, '--resume', '--cpu-threads', 1, code=1)
+    _, text = label(path, *topic, '--resume', '--cpu-threads', 1, code=1)
     assert 'Cause: model_sha256.' in text and 'cannot be resumed' in text
     assert 'options.' not in text
 
@@ -448,13 +442,6 @@ def test_objects_of_data_sets_have_tracks(label, tmp_path):
     assert json.loads(table.schema.metadata[b'trt_ros']) == found['info']['trt_ros']
 
 
-def test_video_is_not_resumed(label, tmp_path):
-    path = write_recording(tmp_path / 'drive', camera(1))
-    label(path)
-    _, text = label(path, '--resume', '--video', code=1)
-    assert 'The video of' in text and 'Leave --video, --coco, --parquet and --select or' in text
-
-
 @pytest.mark.nightly
 def test_a_killed_run_is_readable_and_resumed(label, tmp_path):
     count = 6000
@@ -527,17 +514,7 @@ def test_all_recordings_of_a_killed_job_are_labeled_by_retry(label, tmp_path):
     assert [len(read(output / f'{path.name}.mcap')) for path in paths] == [40, 40, 40]
 
 
-def test_a_report_that_exists_is_refused_without_resume(label, tmp_path):
-    write_recording(tmp_path / 'drives/a', camera(1))
-    flags = [tmp_path / 'drives', '--report', tmp_path / 'report.jsonl']
-    label(*flags)
-    before = flags[-1].read_bytes()
-    _, text = label(*flags, code=1)
-    assert 'report.jsonl exists already' in text and '--resume' in text
-    assert flags[-1].read_bytes() == before
-
-
-def test_a_job_is_not_resumed_with_other_options(label, tmp_path, monkeypatch):
+def test_a_job_is_not_resumed_with_other_options_nor_by_mistake(label, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     drives, report = tmp_path / 'drives', tmp_path / 'report.jsonl'
     write_recording(drives / 'drive', camera(2))
@@ -556,6 +533,8 @@ def test_a_job_is_not_resumed_with_other_options(label, tmp_path, monkeypatch):
             _, text = label('--retry', report, *more, code=1)
             assert difference in text
         assert report.read_text() == before
+    _, text = label(drives, '--report', report, code=1)
+    assert 'report.jsonl exists already' in text and '--resume' in text
     write_recording(tmp_path / 'others/drive', camera(1))
     others = ['--output', output, '--report', report, '--resume']
     _, text = label(tmp_path / 'others', *others, code=1)
