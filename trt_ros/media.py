@@ -5,6 +5,7 @@ from functools import cache
 import logging
 import os
 from pathlib import Path
+import struct
 from typing import Any
 from zipfile import ZipFile
 
@@ -27,6 +28,9 @@ PICTURE_SUFFIXES = (*COLOR_SUFFIXES, '.pgm')
 MAX_PICTURE_NBYTES = 1 << 30  # Compressed.
 _REMEDY = 'Choose an existing, writable folder.'
 _PICTURE_BACKENDS = ('CV_IMAGES', 'CV_MJPEG')  # They decode pictures of any size.
+_TO_H264 = 'as with `ffmpeg -i IN -c:v libx264 OUT.mp4`.'
+_EBML, _SEGMENT = b'\x1aE\xdf\xa3', b'\x18S\x80g'  # Of Matroska and WebM.
+_UNDECODED = 1000  # Packets to try behind one that OpenCV cannot decode.
 _DARKEST = 15  # Of 255, the highest level of 12 bits in 16.
 _START_NBYTES = 1 << 20  # Of a video, which may be a picture: room for the header of a JPEG.
 
@@ -37,12 +41,14 @@ def read_picture(path: Path, max_pixels: int = MAX_IMAGE_PIXELS) -> np.ndarray:
     try:
         data = np.frombuffer(read_regular(path, MAX_PICTURE_NBYTES), np.uint8)
         if data.size:
-            read_picture_header(data, max_pixels)
-            pixels = cv2.imdecode(data, cv2.IMREAD_COLOR)
+            header = read_picture_header(data, max_pixels)
+            is_webp = header.codec == 'webp'  # OpenCV 4 ignores its orientation anyway.
+            flags = cv2.IMREAD_COLOR | (is_webp and cv2.IMREAD_IGNORE_ORIENTATION)
+            pixels = cv2.imdecode(data, flags)
             if pixels is not None:
                 if pixels.max() <= _DARKEST and _has_16_bits(data):
                     _report_dark(path.parent)
-                return np.asarray(pixels)
+                return _turned(np.asarray(pixels), header.orientation)
         else:
             cause = 'The file is empty.'
     except OSError as error:
@@ -59,6 +65,16 @@ def read_picture(path: Path, max_pixels: int = MAX_IMAGE_PIXELS) -> np.ndarray:
         cause=cause,
         remedy='Choose an existing, complete JPEG, PNG, TIFF, WebP, BMP or PNM file.',
     )
+
+
+def _turned(pixels: np.ndarray, orientation: int) -> np.ndarray:
+    """Return a picture turned by an EXIF orientation, 1 to 8."""
+    if orientation == 1:
+        return pixels
+    if orientation > 4:
+        pixels = pixels.swapaxes(0, 1)
+    down, across = ((1, 1), (1, -1), (-1, -1), (-1, 1))[(orientation - 1) % 4]
+    return np.ascontiguousarray(pixels[::down, ::across])
 
 
 def _has_16_bits(data: np.ndarray) -> bool:
@@ -151,17 +167,67 @@ def _open_video(path: Path, max_pixels: int) -> Any:
     check_pixels(int(width), int(height), max_pixels)
     if not capture.read()[0]:
         raise BadFrameError(
-            kind,
-            'OpenCV decodes none of its pictures.',
-            remedy='Convert it to H.264, as with `ffmpeg -i IN -c:v libx264 OUT.mp4`.',
+            kind, 'OpenCV decodes none of its pictures.', remedy=f'Convert it to H.264, {_TO_H264}'
         )
-    rewind_video(capture, path)
     return capture
 
 
-def rewind_video(capture: Any, path: Path) -> None:
-    """Open the video `path` again: seeking is not exact in every format."""
-    capture.open(_video_name(path))
+def read_frames(capture: Any, path: Path) -> Iterator[np.ndarray]:
+    """
+    Yield the frames of an open video from its start, (H, W, 3) uint8 BGR.
+
+    :raises BadFrameError: behind the last frame before damage, or where the file was cut off.
+    """
+    capture.open(_video_name(path))  # Seeking is not exact in every format.
+    count = 0
+    while (found := capture.read())[0]:
+        yield found[1]
+        count += 1
+    if any(capture.grab() for _ in range(_UNDECODED)):
+        cause = 'OpenCV cannot decode what follows.'
+    elif is_cut_off(path):
+        cause = 'The file is shorter than its header says.'
+    else:
+        return
+    raise BadFrameError(
+        'damaged video',
+        f'The video {path} is damaged: {count} of its pictures were read.',
+        cause=cause,
+        remedy=f'Copy it again, or convert what is left of it, {_TO_H264}',
+    )
+
+
+def is_cut_off(path: Path) -> bool:
+    """Return whether an MP4, Matroska or AVI file is shorter than the lengths in it."""
+    with open_regular(path) as file:
+        nbytes, at = file.seek(0, os.SEEK_END), 0
+
+        def read(at: int) -> bytes:
+            file.seek(at)
+            return file.read(16).ljust(16, b'\0')
+
+        start = read(0)
+        if start[:4] == b'RIFF':
+            return nbytes < 8 + int.from_bytes(start[4:8], 'little') < 1 << 32
+        if start[:4] == _EBML:
+            at = 4 + sum(_matroska_number(start[4:]))
+            segment = read(at)
+            size, length = _matroska_number(segment[4:])
+            is_known = segment[:4] == _SEGMENT and size < (1 << 7 * length) - 1
+            return is_known and at + 4 + length + size > nbytes
+        while nbytes - at >= 8:
+            size, kind, large = struct.unpack('>I4sQ', read(at))
+            size = large if size == 1 else size
+            if at + size > nbytes:
+                return kind in (b'mdat', b'moov', b'moof')
+            at += size or nbytes  # 0 is up to the end.
+    return False
+
+
+def _matroska_number(data: bytes) -> tuple[int, int]:
+    """Return a number, and how many bytes it takes."""
+    length = 9 - data[0].bit_length()
+    return int.from_bytes(data[:length], 'big') & (1 << 7 * length) - 1, length
 
 
 def read_video(
@@ -171,8 +237,8 @@ def read_video(
     video = open_video(path, max_pixels)
     try:
         rate_hz = video.get(cv2.CAP_PROP_FPS) or 25.0
-        while (found := video.read())[0]:
-            yield found[1], rate_hz
+        for pixels in read_frames(video, path):
+            yield pixels, rate_hz
     finally:
         video.release()
 
@@ -187,7 +253,8 @@ def read_images(
 
     :param max_image_pixels: larger pictures and videos are refused before they are decoded.
     :returns: (H, W, 3) uint8 BGR each.
-    :raises BadFrameError: when a file is neither, or a folder has no picture.
+    :raises BadFrameError: when a file is neither, or a folder has no picture; behind the last
+        frame that can be read of a damaged video.
     """
     if is_address(str(source)):
         for frame in read_stream(str(source), max_image_pixels):
@@ -220,9 +287,12 @@ class VideoWriter:
     An MP4 file that OpenCV writes. The caller releases it.
 
     :param rate_hz: rates outside 0.01 to 60000, also 0.0 for an unknown one, are written as 10.
+    :param image_wh: size of the video, at least 2 × 2; pictures of other sizes are resized.
     """
 
     def __init__(self, path: Path, rate_hz: float, image_wh: tuple[int, int]) -> None:
+        width, height = image_wh
+        self._wh = max(2, width), max(2, height)
         self._problem = f'Cannot write the video {path}.'
         # Equals cv2.VideoWriter_fourcc, which the stubs lack.
         code = int.from_bytes(b'mp4v', 'little')
@@ -234,12 +304,18 @@ class VideoWriter:
             ) from error
         if not 0.01 <= rate_hz <= 60_000:  # The encoder refuses 0.001 and 90,000.
             rate_hz = 10.0
-        self._writer, self._count = cv2.VideoWriter(self._name, code, rate_hz, image_wh), 0
+        self._writer, self._count = cv2.VideoWriter(self._name, code, rate_hz, self._wh), 0
         if not self._writer.isOpened():
-            raise ParameterError(self._problem, remedy='Choose another folder with --output.')
+            raise ParameterError(
+                self._problem,
+                cause=f'OpenCV opens no file of {width} × {height} pixels there.',
+                remedy='Choose another folder with --output.',
+            )
 
     def write(self, pixels_bgr: np.ndarray) -> None:
-        """Append a picture of the size of the video, (H, W, 3) uint8 BGR."""
+        """Append a picture, (H, W, 3) uint8 BGR."""
+        if pixels_bgr.shape[1::-1] != self._wh:
+            pixels_bgr = np.asarray(cv2.resize(pixels_bgr, self._wh))
         self._writer.write(pixels_bgr)
         self._count += 1
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import struct
 import zlib
 
+import cv2
 import numpy as np
 import pytest
 
@@ -22,6 +23,7 @@ from trt_ros.media import (
     read_video,
     write_picture,
 )
+from trt_ros.ros.sources import open_source
 
 LATIN_1 = os.fsdecode(b'caf\xe9')
 PIXELS = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
@@ -72,6 +74,47 @@ def test_pictures_of_12_bits_in_16_are_reported_once_per_folder(tmp_path, caplog
             read_picture(path)
     (warning,) = caplog.messages
     assert warning.startswith(f'Pictures in {tmp_path / "12 bits"} have 16 bits, but only values ')
+
+
+def with_exif(webp, exif):
+    """Return a WebP of PIXELS with EXIF data."""
+    height, width = PIXELS.shape[:2]
+    sizes = struct.pack('<I', width - 1)[:3] + struct.pack('<I', height - 1)[:3]
+    exif += bytes(len(exif) % 2)
+    chunks = b'VP8X' + struct.pack('<II', 10, 8) + sizes + webp[12:]
+    chunks += b'EXIF' + struct.pack('<I', len(exif)) + exif
+    return b'RIFF' + struct.pack('<I', 4 + len(chunks)) + b'WEBP' + chunks
+
+
+def oriented(value, order='<', start=b''):
+    mark = {'<': b'II', '>': b'MM'}[order]
+    return start + struct.pack(f'{order}2sHIHHHIHHI', mark, 42, 8, 1, 274, 3, 1, value, 0, 0)
+
+
+TRANSPOSED = PIXELS.swapaxes(0, 1)
+
+
+@pytest.mark.parametrize(
+    'exif, turned',
+    [
+        (oriented(1), PIXELS),
+        (oriented(2), PIXELS[:, ::-1]),
+        (oriented(3), PIXELS[::-1, ::-1]),
+        (oriented(4, '>'), PIXELS[::-1]),
+        (oriented(5), TRANSPOSED),
+        (oriented(6), np.rot90(PIXELS, -1)),
+        (oriented(7, start=b'Exif\0\0'), TRANSPOSED[::-1, ::-1]),
+        (oriented(8, '>', b'Exif\0\0'), np.rot90(PIXELS)),
+        (oriented(9), PIXELS),
+        (oriented(6)[:18], PIXELS),
+        (b'', PIXELS),
+    ],
+)
+def test_a_webp_is_turned_by_its_exif_orientation(tmp_path, exif, turned):
+    path = tmp_path / 'x.webp'
+    webp = cv2.imencode('.webp', PIXELS, [cv2.IMWRITE_WEBP_QUALITY, 101])[1].tobytes()
+    path.write_bytes(with_exif(webp, exif))
+    assert np.array_equal(read_picture(path), turned)
 
 
 def png_of_zeros(side):
@@ -227,6 +270,101 @@ def test_a_video_without_a_picture_is_an_error(tmp_path):
     path.write_bytes(head + b'mdat' + bytes(len(packets) - 4) + packets[-4:] + b'moov' + index)
     with pytest.raises(BadFrameError, match='decodes none of its pictures'):
         open_video(path)
+
+
+def frames_before_damage(path, cause):
+    """Count the frames that are read before an error with a cause; all of them without."""
+    count = 0
+    try:
+        for _ in read_images(path):
+            count += 1
+    except BadFrameError as error:
+        assert error.kind == 'damaged video' and f'{count} of its pictures were' in error.problem
+        assert cause and cause in error.cause
+    else:
+        assert not cause
+    return count
+
+
+CUT = 'The file is shorter than its header says.'
+
+
+@pytest.mark.parametrize('suffix', ['mkv', 'avi'])
+def test_a_video_that_was_cut_off_is_an_error_behind_its_last_picture(tmp_path, suffix):
+    path = tmp_path / f'video.{suffix}'
+    noise = np.random.default_rng(0).integers(0, 256, (10, 48, 64, 3), np.uint8)
+    write_video(path, noise)
+    data = path.read_bytes()
+    assert frames_before_damage(path, '') == 10
+    path.write_bytes(data[: len(data) // 2])
+    assert 0 < frames_before_damage(path, CUT) < 10
+    # Of a stream, whose length was not known when it was written.
+    at, unknown = (
+        (data.index(b'\x18S\x80g') + 4, b'\x01' + 7 * b'\xff')
+        if suffix == 'mkv'
+        else (4, 4 * b'\xff')
+    )
+    data = data[:at] + unknown + data[at + len(unknown) :]
+    path.write_bytes(data[: len(data) // 2])
+    assert 0 < frames_before_damage(path, '') < 10
+
+
+def test_a_node_gets_the_damage_of_a_video_once_each_time_it_is_played(tmp_path):
+    path = tmp_path / 'video.mkv'
+    write_video(path, np.random.default_rng(0).integers(0, 256, (4, 48, 64, 3), np.uint8))
+    path.write_bytes(path.read_bytes()[:-2000])
+    source = open_source(str(path))
+    for _ in range(2):
+        with pytest.raises(BadFrameError, match=r'is damaged: [123] of its pictures were read'):
+            while source.read() is not None:
+                pass
+        assert source.read() is None
+        source.rewind()
+    source.close()
+
+
+@pytest.mark.parametrize(
+    'part, cause',
+    [
+        (struct.pack('>I4sQ', 16, b'free', 0), ''),
+        (struct.pack('>I4sQ', 17, b'free', 0), ''),  # Of a camera, maybe not a part of MP4.
+        (struct.pack('>I4sQ', 17, b'mdat', 0), CUT),
+        (struct.pack('>I4sQ', 17, b'moof', 0), CUT),
+        (struct.pack('>I4sQ', 1, b'mdat', 17), CUT),
+        (struct.pack('>I4sQ', 1, b'mdat', 16), ''),
+        (struct.pack('>I4sQ', 0, b'mdat', 0), ''),
+    ],
+)
+def test_the_last_part_of_an_mp4_is_whole(tmp_path, part, cause):
+    path = tmp_path / 'video.mp4'
+    write_video(path, 3 * [np.zeros((48, 64, 3), np.uint8)])
+    path.write_bytes(path.read_bytes() + part)
+    assert frames_before_damage(path, cause) == 3
+
+
+def test_a_video_ends_with_an_error_where_its_stream_is_damaged(tmp_path):
+    av = pytest.importorskip('av')
+    path = tmp_path / 'video.mp4'
+    rng = np.random.default_rng(0)
+    with av.open(str(path), 'w') as container:
+        stream = container.add_stream('libx264', rate=25, options={'bf': '0'})
+        stream.width, stream.height, stream.pix_fmt = 64, 48, 'yuv420p'
+        for _ in range(20):
+            pixels = rng.integers(0, 256, (48, 64, 3), np.uint8)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format='bgr24')))
+        container.mux(stream.encode(None))
+    assert frames_before_damage(path, '') == 20
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 : len(data) // 2 + 8000] = bytes(8000)
+    path.write_bytes(data)
+    assert 0 < frames_before_damage(path, 'OpenCV cannot decode what follows.') < 20
+
+
+@pytest.mark.parametrize('wh, written', [((1, 1), (2, 2)), ((1, 64), (2, 64)), ((64, 1), (64, 2))])
+def test_a_video_of_one_column_or_row_is_written_with_two(tmp_path, wh, written):
+    path = tmp_path / 'video.mp4'
+    write_video(path, 2 * [np.full((*wh[::-1], 3), 200, np.uint8)])
+    assert [each.shape[1::-1] for each in read_images(path)] == 2 * [written]
 
 
 def test_text_that_is_not_unicode_is_drawn_escaped():

@@ -5,7 +5,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 
 from trt_ros.drawing import draw
@@ -36,19 +35,13 @@ class AnnotatedVideos:
         self._paths = video_paths(output, topics)
         self._rates_hz = {topic: recording.mean_rate_hz(topic) for topic in topics}
         self._writers = dict[str, VideoWriter]()
-        self._sizes: dict[str, tuple[int, int]] = {}
 
     def write(self, topic: str, header: ImageHeader, frame: Frame, result: object) -> None:
         """Draw a result and append the image, as large as the first; or raise ParameterError."""
         pixels = np.array(to_color(frame, 'bgr'))
         draw(pixels, result)
         if topic not in self._writers:
-            self._sizes[topic] = frame.width, frame.height
-            self._writers[topic] = VideoWriter(
-                self._paths[topic], self._rates_hz[topic], self._sizes[topic]
-            )
-        if self._sizes[topic] != (frame.width, frame.height):
-            pixels = np.asarray(cv2.resize(pixels, self._sizes[topic]))
+            self._writers[topic] = VideoWriter(self._paths[topic], self._rates_hz[topic], frame.wh)
         self._writers[topic].write(pixels)
 
     def close(self) -> None:

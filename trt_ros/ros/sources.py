@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 
 from trt_ros.errors import BadFrameError, ParameterError, counted, printable
-from trt_ros.media import PICTURE_SUFFIXES, open_video, read_picture, rewind_video
+from trt_ros.media import PICTURE_SUFFIXES, open_video, read_frames, read_picture
 from trt_ros.recording import Recording, is_recording, natural_order
 from trt_ros.ros.frames import FrameReader, color_topics
 from trt_ros.video import IMAGE_TYPES, import_av, is_address, read_stream, without_password
@@ -117,11 +117,17 @@ def _video(path: Path, max_pixels: int) -> PictureSource:
             f'{", ".join(PICTURE_SUFFIXES)}.',
         ) from error
     rate_hz = capture.get(cv2.CAP_PROP_FPS)
+    frames = read_frames(capture, path)
+
+    def rewind() -> None:
+        nonlocal frames
+        frames = read_frames(capture, path)
+
     return PictureSource(
         f'video {path}',
         rate_hz if 0 < rate_hz < 1000 else 0.0,
-        lambda: capture.read()[1],
-        lambda: rewind_video(capture, path),
+        lambda: next(frames, None),
+        rewind,
         capture.release,
     )
 

@@ -1,6 +1,7 @@
 """Format and size of encoded images, and frames of JPEG that are decoded where they are needed."""
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 import re
@@ -52,6 +53,7 @@ class PictureHeader:
     :param is_plain: whether it is a JPEG of 8-bit baseline, gray or YCbCr in a usual sampling,
         with its own Huffman tables and at most MAX_GPU_PIXELS, which GPU decoders decode like
         others.
+    :param orientation: of a WebP: that of its EXIF data, 1 to 8; else 1.
     """
 
     codec: str
@@ -59,6 +61,7 @@ class PictureHeader:
     height: int
     channels: int = 0
     is_plain: bool = False
+    orientation: int = 1
 
 
 class JpegFrame(Frame):
@@ -154,6 +157,7 @@ def _segments(data: np.ndarray) -> Iterator[tuple[int, bytes]]:
 _PNM = re.compile(rb'P[1-6]\s(?:\s|#[^\r\n]*[\r\n])*(\d{1,9})\s(?:\s|#[^\r\n]*[\r\n])*(\d{1,9})\s')
 _MAX_PNM_HEADER = 1 << 16  # Its comments have any length.
 _TIFF_WIDTHS, _TIFF_HEIGHTS = (256, 322), (257, 323)  # Tags of the image, and of a tile.
+_ORIENTATION = 274
 _TIFF_TYPES = {1: 'B', 3: 'H', 4: 'I'}
 
 
@@ -189,7 +193,9 @@ def _read_header(data: np.ndarray, is_whole: bool) -> PictureHeader:
         raise _bad(codec, data, f'has {width} × {height} pixels')
     if codec == 'png' and is_whole and not _has_png_end(data.data):
         raise _bad(codec, data, 'is truncated')
-    return PictureHeader(codec, width, height)
+    return PictureHeader(
+        codec, width, height, orientation=_webp_orientation(data.data) if codec == 'webp' else 1
+    )
 
 
 def _has_png_end(data: memoryview) -> bool:
@@ -211,16 +217,19 @@ def _png_size(data: memoryview) -> tuple[int, int]:
 
 
 def _tiff_size(data: memoryview) -> tuple[int, int]:
+    widths, heights = ([0, *_tiff_values(data, tags)] for tags in (_TIFF_WIDTHS, _TIFF_HEIGHTS))
+    return max(widths), max(heights)
+
+
+def _tiff_values(data: memoryview, tags: tuple[int, ...]) -> Iterator[int]:
+    """Yield the values of tags of the first directory."""
     order = '<' if data[0] == ord('I') else '>'
     (at,) = struct.unpack_from(f'{order}I', data, 4)
     (count,) = struct.unpack_from(f'{order}H', data, at)
-    widths, heights = [0], [0]
     for entry in range(at + 2, at + 2 + 12 * count, 12):
         tag, kind = struct.unpack_from(f'{order}HH', data, entry)
-        if tag in _TIFF_WIDTHS + _TIFF_HEIGHTS:
-            (value,) = struct.unpack_from(order + _TIFF_TYPES[kind], data, entry + 8)
-            (widths if tag in _TIFF_WIDTHS else heights).append(value)
-    return max(widths), max(heights)
+        if tag in tags:
+            yield from struct.unpack_from(order + _TIFF_TYPES[kind], data, entry + 8)
 
 
 def _webp_size(data: memoryview) -> tuple[int, int]:
@@ -235,6 +244,21 @@ def _webp_size(data: memoryview) -> tuple[int, int]:
         raise ValueError(chunk)
     width, height = struct.unpack_from('<HH', data, 26)
     return width & 0x3FFF, height & 0x3FFF
+
+
+def _webp_orientation(data: memoryview) -> int:
+    """Return the EXIF orientation, 1 without a valid one."""
+    at = 12
+    with suppress(struct.error, KeyError, IndexError):
+        while True:
+            name, nbytes = struct.unpack_from('<4sI', data, at)
+            at += 8
+            if name == b'EXIF':
+                at += 6 * (bytes(data[at : at + 6]) == b'Exif\0\0')
+                found = next(_tiff_values(data[at:], (_ORIENTATION,)), 1)
+                return found if 1 <= found <= 8 else 1
+            at += nbytes + nbytes % 2
+    return 1
 
 
 def _bmp_size(data: memoryview) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from support.frames import write_video
 from trt_ros.cli import main
 from trt_ros.cli._flags import add_option_flags
 from trt_ros.cli.build import add_build_arguments
+from trt_ros.media import read_video
 
 RED = {'label': 'red', 'class_index': 0, 'score': 1.0, 'xyxy': [32.0, 32.0, 96.0, 96.0]}
 
@@ -124,6 +125,22 @@ def test_bad_file_is_reported_and_others_continue(infer, picture, tmp_path):
     assert f'Cannot read {paths[0]} as a picture.' in captured.err
     assert 'No such file' in captured.err
     assert 'files: 1, detections: 1, failed: 4' in captured.err
+
+
+def test_a_video_that_was_cut_off_has_an_error_behind_its_frames(infer, picture, tmp_path):
+    noise = np.random.default_rng(0).integers(0, 256, (10, 48, 64, 3), np.uint8)
+    path = tmp_path / 'clip.mkv'
+    write_video(path, noise)
+    path.write_bytes(path.read_bytes()[:-5000])
+    code, entries, captured = infer(path, picture())
+    *frames, error, red = entries
+    assert code == 1 and 'Cause: The file is shorter than its header says.' in captured.err
+    assert [each['frame'] for each in frames] == list(range(len(frames))) and frames
+    assert (
+        error['error'] == f'The video {path} is damaged: {len(frames)} of its pictures were read.'
+    )
+    assert red['detections'] == [RED]
+    assert len(list(read_video(tmp_path / 'out' / 'clip.mp4'))) == len(frames)
 
 
 def test_folder_is_expanded_to_its_images_by_name(infer, picture, tmp_path):
