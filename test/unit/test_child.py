@@ -53,7 +53,7 @@ def hang(request, events):
     threading.Event().wait()
 
 def wait(request, events):
-    threading.Event().wait(2.0)
+    threading.Event().wait(1.2)
     return 'done'
 
 def spin(request, events):
@@ -141,23 +141,16 @@ def test_another_end_is_an_error_with_its_cause_and_remedy(start, function, erro
         call(child, signal='SIGKILL')
 
 
-def test_timeout_kills_the_child(start, children):
-    with (
-        start('hang') as child,
-        pytest.raises(TimeLimitError, match=r'after \d+\.\d s, during: \w+'),
-    ):
-        call(child, timeout_seconds=0.5)
-    assert children() == []
-
-
 @pytest.mark.slow
-def test_busy_machine_extends_timeout_up_to_a_limit(start):
+def test_a_timeout_that_a_busy_machine_extends_up_to_a_limit_kills_the_child(start, children):
     with start('wait') as child:
         assert call(child, timeout_seconds=1.0, busy_factor=1000.0) == 'done'
     with start('spin') as child, pytest.raises(TimeLimitError):
         call(child, timeout_seconds=0.3, busy_factor=1000.0)
-    with start('hang') as child, pytest.raises(TimeLimitError):
+    said = r'after \d+\.\d s, during: \w+'
+    with start('hang') as child, pytest.raises(TimeLimitError, match=said):
         call(child, timeout_seconds=0.1, busy_factor=3.0)
+    assert children() == []
 
 
 def test_cancel_kills_the_child(start, children):

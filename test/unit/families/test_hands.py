@@ -31,18 +31,12 @@ def decode(network, tensors, names=OUTPUTS):
     return open_head(MEDIAPIPE_HAND, network(names, hw=HW))(tensors, TWICE)
 
 
-def test_without_a_hand_no_keypoint_is_visible(network):
-    found = decode(network, outputs(score=0))
-    assert (len(found), found.keypoints.shape) == (1, (1, 21, 3))
-    assert not found.keypoints[..., 2].any()
-    assert found.detections.scores.tolist() == [0]
-
-
-def test_landmarks_are_input_pixels_as_visible_as_the_hand(network):
-    found = decode(network, outputs())
-    assert found.keypoints[0].tolist() == [[6 * i, 6 * i + 2, 0.75] for i in range(21)]
+@pytest.mark.parametrize('score', [0.75, 0.0])
+def test_landmarks_are_input_pixels_as_visible_as_the_hand(network, score):
+    found = decode(network, outputs(score=score))
+    assert found.keypoints[0].tolist() == [[6 * i, 6 * i + 2, score] for i in range(21)]
     assert found.detections.xyxy.tolist() == [[0, 0, 448, 448]]
-    assert found.detections.scores.tolist() == [0.75]
+    assert found.detections.scores.tolist() == [score]
 
 
 @pytest.mark.parametrize(('handedness', 'name'), [(0.0, 'left'), (0.49, 'left'), (0.5, 'right')])

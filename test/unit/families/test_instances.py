@@ -103,12 +103,8 @@ def test_boxes_that_are_suppressed_keep_no_mask():
     assert not found.masks[0][:, :12].any()
 
 
-def test_a_box_too_small_for_a_pixel_has_an_empty_mask():
-    found = decode(outputs((30.8, 20, 0.4, 10, 0, 0.5, [1.0]), prototypes=left_half()))
-    assert [mask.shape for mask in found.masks] == [(10, 0)]
-    assert not found.paint(np.ones(1, np.uint8)).any()
-
-
-def test_coefficients_that_are_not_finite_make_an_empty_mask():
-    found = decode(outputs((30, 20, 20, 10, 0, 0.5, [np.nan]), prototypes=left_half()))
-    assert not found.masks[0].any()
+def test_a_box_too_small_for_a_pixel_or_of_nan_has_an_empty_mask():
+    small, of_nan = (30.8, 20, 0.4, 10, 0, 0.5, [1.0]), (30, 50, 20, 10, 0, 0.4, [np.nan])
+    found = decode(outputs(small, of_nan, prototypes=left_half()))
+    assert [mask.shape for mask in found.masks] == [(10, 0), (10, 20)]
+    assert not found.paint(np.ones(2, np.uint8)).any()

@@ -101,11 +101,8 @@ def test_segments_have_score_class_box_and_mask_in_the_pixels_of_the_image():
     assert painted[8:].tolist() == [[0] * 8 + [1] * 8] * 8
 
 
-def test_a_query_whose_best_is_no_object_is_dropped_at_any_threshold():
+def test_a_query_whose_best_is_no_object_or_whose_mask_is_empty_is_no_segment():
     assert len(panoptic(outputs((0, 0.4, 0, 0, 4, 4)), score=0.0)) == 0
-
-
-def test_an_empty_mask_is_no_segment():
     assert len(panoptic(outputs((0, 0.9, 3, 3, 3, 3)))) == 0
 
 

@@ -154,17 +154,13 @@ def test_the_image_lies_inside_the_input(image_wh, input_hw, resize):
 # Pixels to input
 
 
-def test_values_are_scaled_then_normalized_channel_by_channel():
+def test_values_are_scaled_then_normalized_channel_by_channel_in_the_networks_order():
     frame = Frame.from_pixels(np.full((2, 2, 3), (10, 20, 30), np.uint8), 'rgb8')
     preprocess = Preprocess((2, 2), scale=0.1, mean=(0.5, 1.0, 2.0), std=(0.5, 0.25, 2.0))
     tensor, _ = preprocess(frame)
     assert tensor.shape == (1, 3, 2, 2)
     assert tensor.dtype == np.float32
     np.testing.assert_allclose(tensor[0, :, 0, 0], [1.0, 4.0, 0.5], rtol=1e-6)
-
-
-def test_the_channel_order_is_the_networks():
-    frame = Frame.from_pixels(np.full((2, 2, 3), (10, 20, 30), np.uint8), 'rgb8')
     as_bgr = Preprocess((2, 2), channel_order='bgr', scale=1.0, mean=(1.0, 0.0, 0.0))
     assert as_bgr(frame)[0][0, :, 0, 0].tolist() == [29, 20, 10]
 
