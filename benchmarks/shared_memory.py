@@ -109,7 +109,7 @@ def viewer(frames: int) -> dict[str, list[float]]:
     read = RawImageCodec(node, 'image').reader()
     use_huge_pages()
     subscription = subscribe_serialized(
-        node, Image, 'image', QoSProfile(depth=2), MessageCallbacks(on_message)
+        node, Image, 'image', QoSProfile(depth=2), MessageCallbacks(on_message, rehearse=read)
     )
     shared = subscription._shared
     if shared is not None:

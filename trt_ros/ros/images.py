@@ -50,6 +50,6 @@ def subscribe_images(
         Image,
         topic,
         QoSProfile(depth=qos) if isinstance(qos, int) else qos,
-        MessageCallbacks(receive, on_replaced=lambda: None),
+        MessageCallbacks(receive, on_replaced=lambda: None, rehearse=read),
         hooks,
     )

@@ -230,6 +230,7 @@ class TopicStream:
                 on_replaced=replaced if self._is_newest_only and not codec.needs_all else None,
                 on_lost=replaced,
                 on_missed=missed,
+                rehearse=read,
                 is_polled=self._is_polled(codec),
             )
 

@@ -17,6 +17,7 @@ import pytest
 from support.dds import Camera, Inbox, number_of
 from support.shared_images import NBYTES, listen_elsewhere
 from support.waiting import DEADLINE_SECONDS, wait_until
+from trt_ros.errors import BadFrameError
 from trt_ros.ros.dds.memory import Pool, allocate_shared, map_shared, pool_memory_of
 from trt_ros.ros.dds.shared_memory import NOTICE, NUMBER, SharedPublisher, address
 from trt_ros.ros.dds.shared_receiver import SharedReceiver
@@ -63,8 +64,13 @@ def deliver(publisher, message, subscriptions=1):
     return publisher.settle(subscriptions)
 
 
-def open_receiver(max_loans, is_newest_only=True):
-    return SharedReceiver(max_loans, is_newest_only, lambda take: None, lambda memory: None)
+def open_receiver(max_loans, is_newest_only=True, on_ready=None, on_due=None):
+    def ignore(_):
+        return None
+
+    return SharedReceiver(
+        max_loans, is_newest_only, on_ready or ignore, on_due or ignore, lambda memory: None
+    )
 
 
 def is_left(names):
@@ -123,6 +129,31 @@ def test_a_subscriber_through_dds_beside_gets_each_image_as_well(
     # Earlier ones that came through DDS may be later.
     numbered = [each for each in near.messages if each[0]]
     assert numbered == [(number, True) for number in range(1, 20)]
+
+
+def test_the_code_that_reads_an_image_is_rehearsed_before_the_next_one(node, subscribe, camera):
+    inbox, rehearsed, sent = Inbox(), [], 0
+
+    def rehearse(message):
+        rehearsed.append(message.copy())
+        raise BadFrameError('zero size', 'The last image was bad.')
+
+    subscribe(node, inbox, rehearse=rehearse)
+    camera.settle(inbox)
+
+    def is_rehearsed():
+        nonlocal sent
+        camera.send(7)
+        sent += 1
+        return len(rehearsed) > 3
+
+    wait_until(is_rehearsed, 'rehearsals')
+    messages = inbox.wait(sent)
+    assert len(messages) == sent and set(map(number_of, messages)) == {7}
+    message, like = messages[-1], rehearsed[-1]
+    start = message.size - NBYTES
+    assert like.size == message.size and not like[4096:].any()
+    assert (like[start:4096] == message[start:4096]).all()
 
 
 def test_dds_alone_on_request(node, subscribe, other):
@@ -249,7 +280,7 @@ def test_a_message_that_a_thread_waits_for_arrives_once_and_in_order(gid):
     messages = [pool.take(8) for _ in range(5)]
     for number, message in enumerate(messages):
         message[:] = number
-    with closing(SharedReceiver(8, True, on_ready, lambda memory: None)) as receiver:
+    with closing(open_receiver(8, on_ready=on_ready)) as receiver:
         listen_elsewhere(gid)
         receiver.is_copy(gid, 0)
         deliver(publisher, messages[0])
@@ -266,6 +297,29 @@ def test_a_message_that_a_thread_waits_for_arrives_once_and_in_order(gid):
             assert [each[0] for each in receiver.take()] == [3 - number]
             go_on.release()
         go_on.release(100)
+
+
+def test_a_message_is_due_a_period_after_the_last_one(gid, monkeypatch):
+    events, stamp = Queue(), time.time_ns()
+    monkeypatch.setattr(time, 'time_ns', lambda: stamp)  # It stays at the last publication.
+
+    def on_ready(take):
+        while take() is not None:
+            events.put('message')
+
+    publisher, message = SharedPublisher(gid, pytest.fail), Pool(is_shared=True).take(8)
+    receiver = open_receiver(8, on_ready=on_ready, on_due=lambda take: events.put('due'))
+    with closing(receiver):
+        listen_elsewhere(gid)
+        receiver.is_copy(gid, 0)
+        deliver(publisher, message)  # It accepts the receiver.
+        # Too fast to need it, too slow to be foreseen, then 50 ms.
+        for period_ms, expected in [(5, 1), (300, 1), (50, 2), (5, 1), (50, 2)]:
+            stamp += period_ms * 1_000_000
+            deliver(publisher, message)
+            found = [events.get(timeout=DEADLINE_SECONDS) for _ in range(expected)]
+            assert found == ['message', 'due'][:expected]
+        assert events.empty()
 
 
 def test_processes_lend_nothing_to_themselves(gid):

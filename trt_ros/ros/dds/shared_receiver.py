@@ -6,8 +6,10 @@ from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import suppress
 import os
+import select
 import socket
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,11 @@ from trt_ros.ros.dds.shared_memory import (
 )
 
 _MAX_SWITCHES = _MAX_PLACES = 64
+#: Time from a rehearsal to the next message: cameras are not earlier, and the code it brought into
+#: the CPU caches is still there.
+_REHEARSAL_NS = 3_000_000
+#: Periods with rehearsals. Faster messages find their code in the caches.
+_REHEARSED_NS = range(2 * _REHEARSAL_NS, 200_000_000)
 _NOW, _PEEK = int(socket.MSG_DONTWAIT), int(socket.MSG_PEEK)
 
 
@@ -181,6 +188,7 @@ class SharedReceiver:
     :param is_newest_only: whether to drop messages from DDS that are older than the last one here.
     :param on_ready: called in a thread of each publisher with a function that returns its next
         message, or None, as take() does.
+    :param on_due: called likewise, some milliseconds before the next message is due by the period.
     :param on_memory: called with the memory of messages before the first of them.
     """
 
@@ -189,10 +197,11 @@ class SharedReceiver:
         max_loans: int,
         is_newest_only: bool,
         on_ready: Callable[[Callable[[], np.ndarray | None]], object],
+        on_due: Callable[[Callable[[], np.ndarray | None]], object],
         on_memory: Callable[[Memory], object],
     ) -> None:
         self._max_loans, self._is_newest_only = max_loans, is_newest_only
-        self._on_ready, self._on_memory = on_ready, on_memory
+        self._on_ready, self._on_due, self._on_memory = on_ready, on_due, on_memory
         self._lenders: dict[bytes, _Lender | None] = {}  # None: not by shared memory.
         self._waiting: list[np.ndarray] = []
         self._is_closed = False
@@ -254,8 +263,14 @@ class SharedReceiver:
             self._waiting.append(message)
 
     def _run(self, lender: _Lender) -> None:
-        peek = lender.connection.recv
+        peek, last = lender.connection.recv, 0
+        poll = select.poll()
+        poll.register(lender.connection, select.POLLIN)
         while lender.is_open and not self._is_closed:
+            period, last = lender.last - last, lender.last
+            wait_ns = last + period - _REHEARSAL_NS - time.time_ns()
+            if period in _REHEARSED_NS and 0 < wait_ns < period and not poll.poll(1e-6 * wait_ns):
+                self._on_due(lender.take)
             try:  # noqa: SIM105  # suppress() delays each image.
                 lender.peeked = peek(NOTICE.size + 1, _PEEK)
             except OSError:  # The publisher has left, which take() notices.
