@@ -241,16 +241,15 @@ def test_extra_arguments_reach_the_node(container):
     assert 'options' not in [logger.node_name for logger in loggers]
 
 
-def test_ids_increase_per_attempt_and_are_never_reused(start):
-    container = start()
-    assert container.load('components:Options').unique_id == 1
-    assert not container.load('components:ThrowsLoading').success  # Uses up 2.
+def test_ids_increase_per_attempt_and_are_never_reused(container):
+    first = container.load('components:Options').unique_id
+    assert not container.load('components:ThrowsLoading').success  # Uses up the second.
     assert not container.load('components:Options', extra=[('color', True)]).success
     assert not container.load('no_pkg::Node', 'no_pkg').success
-    assert container.load('components:Options').unique_id == 3
-    assert container.unload(3).success
-    assert container.load('components:Options').unique_id == 4
-    assert list(container.list()) == [1, 4]
+    assert container.load('components:Options').unique_id == first + 2
+    assert container.unload(first + 2).success
+    assert container.load('components:Options').unique_id == first + 3
+    assert list(container.list()) == [first, first + 3]
 
 
 def test_unloading_destroys_the_node_and_an_unknown_id_is_refused(container):
@@ -327,11 +326,16 @@ def test_container_remap_does_not_apply_to_components(start):
     container.says('forward_global_arguments applies the container')
 
 
-@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_unloads_all_last_loaded_first(start, number):
-    container = start()
+@pytest.mark.parametrize(
+    ('number', 'program'),
+    [(signal.SIGINT, 'trt_ros.container'), (signal.SIGTERM, NODES / 'components.py')],
+    ids=['SIGINT', 'SIGTERM, several threads'],
+)
+def test_a_signal_unloads_all_last_loaded_first(start, number, program):
+    container = start(program=program)
     for name in ('first', 'second'):
         assert container.load('components:Options', node_name=name).success
+    assert list(container.list().values()) == ['/first', '/second']
     assert container.load('components:ThrowsUnloading').success
     container.process.send_signal(number)
     assert container.process.wait(DEADLINE_SECONDS) == 0
@@ -364,13 +368,6 @@ def test_a_number_of_threads_out_of_range_is_refused(packages, start_node, threa
     assert refused.process.wait(DEADLINE_SECONDS) == 2
     assert 'thread_num' in refused.log
     refused.process.returncode = 0  # As expected: the fixture need not complain.
-
-
-def test_multi_threaded_container_works_alike(start):
-    container = start(program=NODES / 'components.py')
-    for name in ('first', 'second', 'third'):
-        assert container.load('components:Options', node_name=name).success
-    assert list(container.list().values()) == ['/first', '/second', '/third']
 
 
 def test_component_standalone_uses_our_container(start, packages, monkeypatch):

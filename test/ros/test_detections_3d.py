@@ -184,12 +184,9 @@ def test_the_points_of_each_object_are_published(plain, scene):
         assert points[objects == index, :3].mean(axis=0) == pytest.approx(seen, abs=0.01)
 
 
-def test_at_most_a_thousand_objects_are_measured(plain, scene):
+def test_at_most_a_thousand_objects_are_measured_and_of_none_the_array_is_empty(plain, scene):
     found = plain.locate(scene, 40.0, copies=502)
     assert len(found.detections) == MAX_OBJECTS == 1000
-
-
-def test_no_detections_are_an_empty_array(plain, scene):
     found = plain.locate(scene, 50.0, copies=0)
     assert (found.detections, found.header.frame_id) == ([], 'depth_optical')
 

@@ -79,9 +79,9 @@ class ThrowsSpinning(Node):
     def __init__(self, **options):
         super().__init__('throws_spinning', **options)
         self.ticks = 0
-        self.create_timer(0.01, self.tick)
-        self.create_timer(0.01, self.leave)
-        self.create_timer(0.01, self.give_up)
+        self.create_timer(0.05, self.tick)
+        self.create_timer(0.05, self.leave)
+        self.create_timer(0.05, self.give_up)
 
     def tick(self):
         self.ticks += 1

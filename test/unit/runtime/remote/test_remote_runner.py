@@ -173,12 +173,17 @@ def test_lost_connection_is_tried_again_each_second():
     assert dict(CHANNEL_OPTIONS)['grpc.max_reconnect_backoff_ms'] == 1000
 
 
-def test_batch_is_limited_to_that_of_the_server(serve, color_detector, tmp_path, caplog):
+def test_batch_is_limited_to_that_of_the_server_and_a_closed_pipeline_sends_nothing(
+    serve, color_detector
+):
     server = serve(color_detector(batch='batch'))
     frames = [Frame.from_pixels(RED)] * 10
     with Pipeline.open(server.address('colors'), batch=10) as pipeline:
         assert pipeline.max_batch == 8
         assert [found(each) for each in pipeline.infer_all(frames)] == [EXPECTED] * 10
+    pipeline.close()
+    with pytest.raises(ClosedError, match=r'The connection to .*colors is closed'):
+        pipeline.runner.infer(ZEROS)
 
 
 def test_runs_of_several_threads_overlap_with_a_region_each(serve, color_detector):
@@ -209,9 +214,10 @@ def test_submitted_frames_run_at_the_same_time(serve, color_detector):
 
 
 def test_killed_server_drops_frames_until_it_is_back(serve, color_detector):
-    server = serve.process(color_detector())
+    server, before = serve.process(color_detector()), open_regions()
     with Pipeline.open(server.address('colors')) as pipeline:
         assert found(pipeline(RED)) == EXPECTED
+        assert open_regions() == before  # Also while it is used: a killed process leaves none.
         assert pipeline.backend == 'triton'
         assert pipeline.class_names == ('red', 'green', 'blue')
         assert pipeline.diagnostics()['server state'] == 'ready'
@@ -239,28 +245,19 @@ def test_server_that_hangs_costs_the_timeout_per_frame(serve, color_detector):
         assert found(until_available(pipeline, RED)) == EXPECTED
 
 
-def test_no_shared_memory_is_left_behind(serve, color_detector):
-    before = open_regions()
-    pipeline = Pipeline.open(serve.process(color_detector()).address('colors'))
-    pipeline(RED)
-    assert open_regions() == before  # Also while it is used: a killed process leaves none.
-    pipeline.close()
-
-
-def test_configure_without_a_server_names_its_address():
+def test_configure_without_a_server_names_its_address_and_options_without_effect(caplog):
     pytest.importorskip('tritonclient.grpc')
     with pytest.raises(BackendError, match=r'grpc://localhost:1/net is not available\.\nCause: '):
-        Pipeline.open('grpc://localhost:1/net')
+        Pipeline.open('grpc://localhost:1/net', precision='fp16', cpu_threads=2)
+    assert 'Ignored by the inference server: precision, cpu_threads.' in caplog.messages
 
 
-def test_unknown_model_is_named(serve, color_detector):
-    address = serve(color_detector()).address('colour')
-    with pytest.raises(RemoteUnavailableError, match=r'does not have grpc://.*/colour(?s:.*)Load'):
-        Pipeline.open(address)
-
-
-def test_error_of_a_server_is_escaped_and_short(serve, color_detector):
+def test_unknown_model_is_named_and_the_error_of_a_server_is_escaped_and_short(
+    serve, color_detector
+):
     server = serve(color_detector())
+    with pytest.raises(RemoteUnavailableError, match=r'does not have grpc://.*/colour(?s:.*)Load'):
+        Pipeline.open(server.address('colour'))
     for name, shown in (('a%1B%5B31m%E2%80%AE', r'a\x1b[31m\u202e'), ('a' * 5000, 'aaa...aaa')):
         with pytest.raises(RemoteUnavailableError) as raised:
             Pipeline.open(server.address(name))
@@ -281,15 +278,6 @@ def test_opening_is_cancelled_while_a_server_does_not_answer(serve, color_detect
 
     with pytest.raises(CancelledError, match='Cancelled before waiting for localhost'):
         Pipeline.open(server.address('colors'), on_progress=cancel, cancelled=cancelled)
-
-
-def test_closed_pipeline_sends_nothing(serve, color_detector):
-    pipeline = Pipeline.open(serve(color_detector()).address('colors'))
-    runner = pipeline.runner
-    pipeline.close()
-    pipeline.close()
-    with pytest.raises(ClosedError, match=r'The connection to .*colors is closed'):
-        runner.infer(ZEROS)
 
 
 def test_replaced_model_of_another_shape_is_reported(serve, color_detector, tmp_path):
@@ -366,12 +354,6 @@ def test_model_and_backend_must_agree():
         Pipeline.open('grpc://gpu/net', backend='tensorrt')
     with pytest.raises(ParameterError, match=r'backend is triton, but model_path is net\.onnx'):
         Pipeline.open('net.onnx', backend='triton')
-
-
-def test_options_of_files_are_reported_as_ignored(caplog):
-    with pytest.raises(BackendError):
-        Pipeline.open('grpc://localhost:1/net', precision='fp16', cpu_threads=2)
-    assert 'Ignored by the inference server: precision, cpu_threads.' in caplog.messages
 
 
 def test_command_line_detects_and_measures_on_a_server(serve, color_detector, tmp_path, capsys):
