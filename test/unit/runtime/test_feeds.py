@@ -371,6 +371,9 @@ def test_arithmetic_reads_its_values_from_files(seen, tmp_path):
         ('x=tensor:x?clip=1', ParameterError, 'clip=LOW,HIGH'),
         ('x=tensor:x?clip=1,1', ParameterError, 'clip=LOW,HIGH'),
         ('x=tensor:x?clip=1,nan', ParameterError, 'clip=LOW,HIGH'),
+        ('x=tensor:x?scale=1,nan,1', ParameterError, r"scale of .*'x' is '1,nan,1'.*\n.* finite"),
+        ('x=tensor:x?offset=inf', ParameterError, 'Use finite numbers'),
+        ('x=tensor:x?default=-inf', ParameterError, 'Use finite numbers'),
         ('n=tensor:n?scale=2', TensorMismatchError, 'for floating-point inputs'),
     ],
 )

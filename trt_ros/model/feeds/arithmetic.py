@@ -10,7 +10,7 @@ import numpy as np
 from trt_ros.errors import TensorMismatchError
 from trt_ros.model.feeds.base import invalid_setting
 from trt_ros.model.feeds.constant import read_value
-from trt_ros.tensors import Arrays, TensorSpec
+from trt_ros.tensors import Arrays, TensorSpec, is_finite
 
 _OPERATIONS: Mapping[str, Callable[[np.ndarray, np.ndarray], object]] = {
     'default': lambda x, value: np.subtract(x, value, out=x),
@@ -51,6 +51,10 @@ class Arithmetic:
         values = {
             name: read_value(settings[name], limits if name == 'clip' else wide) for name in given
         }
+        for name, value in values.items():
+            if name != 'clip' and not is_finite(value):
+                remedy = 'Use finite numbers: the input would be NaN or infinite in every run.'
+                raise invalid_setting(name, spec.name, settings[name], remedy)
         low, high = values.get('clip', np.array([-np.inf, np.inf]))
         if not np.all(low < high):
             remedy = 'Write clip=LOW,HIGH with LOW below HIGH, or all LOW, then all HIGH.'
