@@ -23,6 +23,7 @@ _DECODERS = {
     'av1': 'libdav1d',
 }
 WAITING, LOST, DAMAGED = 'waiting for a key frame', 'lost video packets', 'damaged video packet'
+REPEATED = 'repeated video packet'
 _BEGIN = WAITING, 'The stream did not begin with a key frame.'
 _SURFACES = 8  # GPU pictures that wait or are in flight, beside those of the decoder.
 _COUNTED = 3  # Packets in a row with consecutive numbers, after which a gap is a loss.
@@ -67,7 +68,7 @@ class VideoDecoder(Generic[T]):
         self._items: dict[int, T] = {}  # Without a picture yet, by count of the packets.
         self._is_synced, self._is_starting = False, False
         self._loss, self._is_nv12 = _BEGIN, True
-        self._number, self._run = -1, 0
+        self._number, self._run, self._newest = -1, 0, b''
 
     def decode(
         self, codec: str, data: np.ndarray, number: int | None, item: T
@@ -80,14 +81,17 @@ class VideoDecoder(Generic[T]):
         :param number: that of the packet, if the publisher counts them.
         :param item: returned with the picture of this packet.
         :returns: the pictures that are complete now: one, or with B-frames sometimes none.
-        :raises BadFrameError: WAITING, LOST, DAMAGED, 'too many pixels' or 'unknown codec'.
+        :raises BadFrameError: WAITING, LOST, DAMAGED, REPEATED, 'too many pixels' or 'unknown
+            codec'.
         """
         self.open(codec)
+        packet = data.tobytes()
+        self._refuse_repeated(packet)
         self._check(number)
         self._count += 1
         self._items[self._count] = item
         try:
-            found = self._decode(data)
+            found = self._decode(packet)
         except self._av.error.FFmpegError as error:
             if error.errno in _TOO_LARGE:
                 self._items.clear()
@@ -101,7 +105,7 @@ class VideoDecoder(Generic[T]):
         if self._is_synced and len(self._items) > self.delay:
             self._damage('The decoder has no picture, as after a lost packet.')
         if not (self._is_synced or (self._is_starting and len(self._items) <= _MAX_DELAY)):
-            raise self._unsynced(data.size)
+            raise self._unsynced(len(packet))
         return found
 
     def lose(self, count: int) -> None:
@@ -110,7 +114,8 @@ class VideoDecoder(Generic[T]):
 
     def close(self) -> None:
         """Release the decoder; it begins anew with the next packet. May be called twice."""
-        self._context, self._decoder, self._number, self._run = None, '', -1, 0
+        self._context, self._decoder = None, ''
+        self._number, self._run, self._newest = -1, 0, b''
         self._restart(*_BEGIN)
 
     def flush(self) -> list[tuple[T, VideoFrame]]:
@@ -159,13 +164,29 @@ class VideoDecoder(Generic[T]):
         self._items.clear()
         self._is_synced, self._is_starting, self.delay = False, False, 0
 
-    def _decode(self, data: np.ndarray) -> list[tuple[T, VideoFrame]]:
-        if not data.size:  # It would end the stream.
+    def _refuse_repeated(self, packet: bytes) -> None:
+        """Raise BadFrameError for the packet before: it would be added to its own picture."""
+        is_same, self._newest = packet == self._newest, packet
+        # Consecutive pictures have different numbers, except for key frames of some encoders.
+        if (
+            is_same
+            and packet
+            and self._decoder in _PICTURES
+            and not has_key_frame(self._decoder, packet)
+        ):
+            raise BadFrameError(
+                REPEATED,
+                f'A video packet of {len(packet)} bytes is the same as the one before it.',
+                remedy='Check that one node publishes the topic, and each packet once.',
+            )
+
+    def _decode(self, data: bytes) -> list[tuple[T, VideoFrame]]:
+        if not data:  # It would end the stream.
             self._damage('It is empty.')
             return []
-        packet = self._av.Packet(data.tobytes())
+        packet = self._av.Packet(data)
         packet.pts = self._count
-        if not self._is_synced and has_key_frame(self._decoder, bytes(packet)):
+        if not self._is_synced and has_key_frame(self._decoder, data):
             self._is_starting = True
             self._items = {self._count: self._items[self._count]}
         return self._taken(self._context.decode(packet))

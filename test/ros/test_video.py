@@ -128,13 +128,17 @@ def test_each_picture_from_a_key_frame_on_has_its_detections(
     dropped(node, 'waiting for a key frame', 2)
 
 
-def test_a_lost_and_a_damaged_packet_are_told_and_the_next_key_frame_is_inferred(detector, camera):
+def test_lost_repeated_and_damaged_packets_are_told_and_the_next_key_frame_is_inferred(
+    detector, camera
+):
     node = detector('lossy')
     video = camera(node.image, ffmpeg.FFMPEGPacket, count=15)
     for place in (*range(7), 8, 9, 10, 11):
         video.send(place)
         if place not in (8, 9):
             check(node, place)
+    video.send(11)
+    dropped(node, 'repeated video packet', 1)
     video.send(12, data=np.full(30, 7, np.uint8))
     video.send(13)
     dropped(node, 'lost video packets', 1)

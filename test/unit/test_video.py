@@ -9,7 +9,7 @@ pytest.importorskip('av')
 
 from support.videos import Encoded, decode, encode, moving_disc
 from trt_ros.errors import BadFrameError
-from trt_ros.video import DAMAGED, LOST, WAITING, VideoDecoder
+from trt_ros.video import DAMAGED, LOST, REPEATED, WAITING, VideoDecoder
 from trt_ros.vision.frame import Frame, to_color
 
 CODECS = ('h264', 'h265', 'av1')
@@ -126,6 +126,24 @@ def test_after_a_damaged_packet_the_next_key_frame_is_next(codec, damage, stream
         WAITING,
         *each(*range(5, 12)),
     ]
+
+
+@pytest.mark.parametrize(
+    ('codec', 'repeated'), [('h264', REPEATED), ('h265', REPEATED), ('av1', [3])]
+)
+@pytest.mark.parametrize('numbered', [True, False])
+def test_a_repeated_packet_changes_no_picture(codec, repeated, numbered, streams):
+    decoder, packets = VideoDecoder(), [streams[codec][index] for index in (0, 0, 1, 2, 3, 3)]
+    found = outcomes(codec, packets, numbered=numbered, decoder=decoder)
+    assert found == [*each(0, 0, 1, 2, 3), repeated]
+    frames = [
+        frame
+        for number, data in streams[codec][4:8]
+        for _, frame in decoder.decode(codec, data, number if numbered else None, number)
+    ]
+    expected = decode(codec, streams[codec])[4:8]
+    for frame, pixels in zip(frames, expected, strict=True):
+        assert np.array_equal(frame.data, Frame.from_pixels(pixels, 'nv12').data)
 
 
 def test_half_a_packet_is_damaged(streams):
