@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 import math
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from trt_ros.families.registry import DEPTHS
 from trt_ros.nodes.inference import Camera, InferenceNode, InferenceParameters
 from trt_ros.results.arrays import Depth
 from trt_ros.ros.camera_info import CameraInfoStream, camera_info_for, intrinsics_of, lens_of
+from trt_ros.ros.codecs.codec import Content
 from trt_ros.ros.codecs.images import ImageCodec
 from trt_ros.ros.dds.cdr_points import FLOAT32
 from trt_ros.ros.dds.transport import should_publish
@@ -39,6 +41,8 @@ except ImportError:  # A package of its own, which only ~/disparity needs.
     DisparityImage = None
 
 
+#: In meters. With it and any focal length, depths are finite.
+MAX_BASELINE = 1e6
 KINDS = ('relative', 'metric', 'canonical', 'disparity', 'affine')
 
 
@@ -149,9 +153,24 @@ class DepthNode(InferenceNode):
         for topic in self.inputs.topics:
             if isinstance(topic.codec, ImageCodec):
                 self._calibrations[topic.name] = stream = CameraInfoStream(self, topic.name)
-                if self.parameters.rectify:
-                    topic.prepare = stream.with_lens
+                if self.parameters.rectify or len(self._calibrations) > 1:
+                    topic.prepare = partial(self._prepare, stream)
         super().activate()
+
+    def _prepare(self, calibration: CameraInfoStream, image: Content) -> Frame:
+        """Return an image, rectified if it is raw; or raise BadFrameError."""
+        frame: Frame = image.value
+        info = calibration.newest
+        if '' != info.header.frame_id != image.frame_id != '':
+            self.warn_once(
+                f'{calibration.topic} is of the frame {info.header.frame_id!r}, but its images '
+                f'are of {image.frame_id!r}. Remedy: Remap it to the calibration of their camera.'
+            )
+        if self.parameters.rectify:
+            return calibration.with_lens(frame)
+        if self.kind == 'disparity':  # Else only publish() needs it, and that of the first image.
+            intrinsics_of(info, calibration.topic, frame.wh)
+        return frame
 
     def publish(self, outputs: DepthOutputs, result: Depth, header: Header, frame: Frame) -> None:
         depth = outputs.depth.begin(header, frame.wh, '32FC1')
@@ -232,13 +251,14 @@ class DepthNode(InferenceNode):
                 f'The left camera_info is for {sizes[0]}, the right one for {sizes[1]}.',
                 remedy='Calibrate the pair at one size.',
             )
-        if not info.p[3] < 0:
+        baseline = -info.p[3] / (info.p[0] or math.nan)
+        if not 0 < baseline < MAX_BASELINE:
             raise BadFrameError(
                 'bad calibration',
-                'P[3] of the right camera is not below 0.',
-                remedy='Calibrate the pair.',
+                f'The right camera is {baseline:g} m right of the left one, by its P[3] and P[0].',
+                remedy='Calibrate the pair, and bind the left image first in inputs.',
             )
-        return -info.p[3] / info.p[0], left.cx - right.cx
+        return baseline, left.cx - right.cx
 
     def _camera(self, outputs: DepthOutputs, frame: Frame) -> Intrinsics:
         """Return the camera of an image, or raise BadFrameError."""

@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rclpy.node import Node
 from rclpy.subscription import Subscription
 from sensor_msgs.msg import CameraInfo
@@ -21,6 +22,8 @@ from trt_ros.vision.lens import DISTORTION_MODELS, Lens
 
 #: No camera has a focal length or a center beyond, nor one over it: results stay finite.
 _MAX_PIXELS = 1e6
+#: Maximum error of a rotation matrix, whose numbers have few digits in files.
+_ROUNDING = 1e-2
 
 
 class _PlainLoader(yaml.SafeLoader):
@@ -100,11 +103,17 @@ def lens_of(info: CameraInfo, topic: str) -> Lens | None:
     source = _camera_of(info, (k[0], k[4], k[2], k[5]), topic)
     used = DISTORTION_MODELS.get(model, 0)
     rotation = tuple(map(float, info.r)) if any(info.r) else (1, 0, 0, 0, 1, 0, 0, 0, 1)
-    if any(d[used:]) or not all(map(math.isfinite, (*d, *rotation))):
+    if any(d[used:]) or not all(map(math.isfinite, d)):
         raise BadFrameError(
             'bad calibration',
             f'The calibration on {topic} has an unsupported distortion: {model} {d}.',
             remedy=f'Calibrate with {", ".join(DISTORTION_MODELS)}, or rectify the images before.',
+        )
+    if not _is_rotation(np.reshape(rotation, (3, 3))):
+        raise BadFrameError(
+            'bad calibration',
+            f'R of the calibration on {topic} is no rotation: {list(rotation)}.',
+            remedy=f'Calibrate the camera, or correct the publisher of {topic}.',
         )
     if source == target and not any(d) and rotation == (1, 0, 0, 0, 1, 0, 0, 0, 1):
         return None
@@ -113,17 +122,27 @@ def lens_of(info: CameraInfo, topic: str) -> Lens | None:
     return Lens(cameras[0], tuple(padded), rotation, cameras[1], model)
 
 
+def _is_rotation(r: np.ndarray) -> bool:
+    if not (abs(r) <= 1 + _ROUNDING).all():  # Also of NaN.
+        return False
+    errors = abs(r @ r.T - np.eye(3))
+    return bool(errors.max() < _ROUNDING and np.linalg.det(r) > 0)
+
+
 def _camera_of(
     info: CameraInfo, camera: tuple[float, float, float, float], topic: str
 ) -> Intrinsics:
     """Return a camera of a CameraInfo; see intrinsics_of()."""
     fx, fy, cx, cy = camera
+    across, down, roi = info.binning_x or 1, info.binning_y or 1, info.roi
     if not (fx and fy and info.width and info.height):
         raise BadFrameError(
             'no calibration',
             f'No calibration was received on {topic}, or it is all zeros.',
             remedy=f'Remap {topic} to the camera_info of a calibrated camera.',
         )
+    fx, cx = fx / across, (cx - roi.x_offset) / across
+    fy, cy = fy / down, (cy - roi.y_offset) / down
     # NaN compares false.
     is_focal = all(1 / _MAX_PIXELS < value < _MAX_PIXELS for value in (fx, fy))
     if not (is_focal and all(abs(value) < _MAX_PIXELS for value in (cx, cy))):
@@ -133,15 +152,8 @@ def _camera_of(
             f'cx {cx:g}, cy {cy:g} pixels.',
             remedy=f'Calibrate the camera, or correct the publisher of {topic}.',
         )
-    across, down = info.binning_x or 1, info.binning_y or 1
-    roi = info.roi
-    return Intrinsics(
-        fx / across,
-        fy / down,
-        (cx - roi.x_offset) / across,
-        (cy - roi.y_offset) / down,
-        ((roi.width or info.width) // across, (roi.height or info.height) // down),
-    )
+    size = (roi.width or info.width) // across, (roi.height or info.height) // down
+    return Intrinsics(fx, fy, cx, cy, size)
 
 
 class CameraInfoStream:
@@ -169,6 +181,13 @@ class CameraInfoStream:
             info, wh = self.newest, frame.wh
             intrinsics_of(info, self.topic, wh)
             found = lens_of(info, self.topic)
+            if found is not None and not found.covers(wh).any():
+                raise BadFrameError(
+                    'bad calibration',
+                    f'An image rectified by {self.topic} shows nothing of the raw one.',
+                    cause='K, D, R and P do not belong together.',
+                    remedy=f'Calibrate the camera, or correct the publisher of {self.topic}.',
+                )
             # The same object for the same lens, which is compared per image.
             lens = lens if found == lens else found
             self._lens = info, wh, lens

@@ -280,7 +280,7 @@ class TopicStream:
     ) -> None:
         if topic.is_held:
             with topic.dropping:
-                value = topic.prepare(read(message).value)
+                value = topic.prepare(read(message))
                 topic.hold(topic.codec.stamp_of(message), value)
         elif self._sets is None:
             # What arrives through DDS is copied while the worker's thread runs the one before.
@@ -337,7 +337,7 @@ class TopicStream:
             topic = self._topics[primary]
             with topic.dropping, mark('read'):
                 content = messages[0][1]()
-                value = topic.prepare(content.value)
+                value = topic.prepare(content)
                 return _Input(primary, content.stamp, content.frame_id, [value])
             return None
         if epoch != self._sets.epoch:
@@ -351,7 +351,7 @@ class TopicStream:
             number = self._awaited[index]
             with self._dropping(primary, index), mark('read'):
                 content = read()
-                values[number] = self._topics[number].prepare(content.value)
+                values[number] = self._topics[number].prepare(content)
                 self._topics[number].stamp = stamp or content.stamp
                 if number == primary:
                     primary_stamp, frame_id = stamp or content.stamp, content.frame_id

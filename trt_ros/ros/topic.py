@@ -1,13 +1,14 @@
 """Topics that a node subscribes to, with their counters, and exceptions that drop messages."""
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from rclpy.exceptions import InvalidTopicNameException
 from rclpy.node import Node
 
 from trt_ros.errors import BadFrameError, GpuFailedError, ParameterError, log_text, problem_of
-from trt_ros.ros.codecs.codec import Codec, Stamp
+from trt_ros.ros.codecs.codec import Codec, Content, Stamp
 from trt_ros.ros.diagnostics import CountedTopic, FrameCounts
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.qos import type_name, why_lost, why_silent
@@ -62,7 +63,8 @@ class Topic(CountedTopic):
     :param first: value of a held topic without a message of `max_age`; None for none.
     :ivar dropping: turns an exception into a dropped message.
     :ivar stamp: of its message in the last set.
-    :ivar prepare: called with each value before it is used; may raise BadFrameError.
+    :ivar prepare: called with each content before it is used; returns its value for the run, or
+        raises BadFrameError.
     """
 
     def __init__(
@@ -83,7 +85,7 @@ class Topic(CountedTopic):
         self.dropping = Dropping(node, counts, f' of {node.resolve_topic_name(codec.topic)}')
         self.stamp: Stamp = 0, 0
         counts.noun = codec.noun
-        self.prepare: Callable[[Any], Any] = lambda value: value
+        self.prepare: Callable[[Content], Any] = attrgetter('value')
 
     def hold(self, stamp: Stamp, value: Any) -> None:
         """Replace the message that is held; from any thread."""

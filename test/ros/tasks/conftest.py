@@ -1,6 +1,7 @@
 """Networks of all tasks, and nodes that run them."""
 
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ def start(
         remap = ('-r', f'image:=/{name}_camera/image')
         node = start_active(name, kind, model, *remap, *ros_args, backend=backend, **parameters)
         images = peer.connected(Image, f'/{name}_camera/image')
-        stamps = iter(range(1, 1000))
+        stamps = count(1)
 
         def ask(pixels: np.ndarray, *inboxes: Inbox) -> Any:
             """Return what comes on each inbox of this image."""

@@ -1,10 +1,14 @@
 """Depth in meters of pairs of images, of points, and of another focal length, by a node."""
 
+from functools import partial
+from itertools import count
+
+from diagnostic_msgs.msg import DiagnosticArray
 import numpy as np
 import pytest
 from sensor_msgs.msg import CameraInfo, Image, PointCloud2
 
-from support.ros_messages import as_image, diagnostics, pixels_of
+from support.ros_messages import RED, as_image, diagnostics, half_and_half, pixels_of, values_of
 from support.save_network import save_network
 from support.stereo_scenes import BASELINE, CAMERA, LENSES, render, save_stereo, visible
 from support.task_networks import always
@@ -53,7 +57,7 @@ def test_a_pair_of_images_becomes_depth_points_and_confidence(
     depths, clouds, confidences = peer.inboxes(
         name, depth=Image, points=PointCloud2, confidence=Image
     )
-    stamps = iter(range(1, 1000))
+    stamps = count(1)
 
     def ask(*known):
         for side in known:
@@ -109,21 +113,42 @@ def test_a_pair_has_one_size_and_the_sign_of_what_is_near(start_active, peer, tm
     images = [peer.connected(Image, f'/near_{side}/image') for side in sides]
     infos = [peer.connected(CameraInfo, f'/near_{side}/camera_info') for side in sides]
     depths = peer.inbox(Image, '/near/depth')
-    stamps = iter(range(1, 1000))
+    stamps = count(1)
 
-    def ask(right):
+    def ask(right, baseline=0.5, image_wh=(32, 32)):
         infos[0].publish(info_of(camera))
-        infos[1].publish(info_of(right, 0.5))
+        info = info_of(right, baseline)
+        info.header.frame_id = 'right_rectified'
+        infos[1].publish(info)
         stamp = next(stamps)
-        for publisher in images:
-            publisher.publish(as_image(np.zeros((32, 32, 3), np.uint8), 'rgb8', stamp=stamp))
+        for publisher, (width, height) in zip(images, ((32, 32), image_wh)):
+            pixels = np.zeros((height, width, 3), np.uint8)
+            publisher.publish(as_image(pixels, 'rgb8', stamp=stamp))
         return depths.messages
 
     camera = Intrinsics(32.0, 32.0, 15.5, 15.5, (32, 32))
     wide = Intrinsics(32.0, 32.0, 31.5, 15.5, (64, 32))
-    words = 'The left camera_info is for 32 × 32 pixels, fx 32, the right one for 64 × 32 pixels'
-    peer.wait_until(lambda: ask(wide) or words in node.log, 'a warning')
+    statuses = peer.inbox(DiagnosticArray, '/diagnostics')
+
+    def is_refused(words, *given):
+        ask(*given)
+        own = [each for each in statuses.messages if each.status[0].name == 'near: image']
+        return own and values_of(own[-1])['last error'].startswith(words)
+
+    for words, *given in (  # No image fits the calibration of the case before, which is late.
+        ('The image is 32 × 32, but /near_right/camera_info is for 64', wide),
+        (
+            'The left camera_info is for 32 × 32 pixels, fx 32, the right one for 64 × 32 pixels',
+            *(wide, 0.5, (64, 32)),
+        ),
+        ('The image is 64 × 32, but /near_right/camera_info is for 32', camera, 0.0, (64, 32)),
+        ('The right camera is 0 m right of the left one', camera, 0.0),
+        ('The right camera is inf m right of the left one', camera, np.inf),
+    ):
+        peer.wait_until(partial(is_refused, words, *given), words, pause=0.1)
     assert not depths.messages
+    words = "/near_right/camera_info is of the frame 'right_rectified', but its images are of 'fro"
+    assert node.log.count(words) == 1
     depth = pixels_of(peer.wait_until(lambda: ask(camera), 'a depth')[-1])
     assert (depth[12:, 12:] == 2).all()
     assert np.isnan(depth[:9]).all()
@@ -174,3 +199,31 @@ def test_meters_follow_from_the_calibration(start, peer, tmp_path, kind):
         assert node.set(depth_kind='affine') == ''
         words = 'depth_kind is affine, but the network returns no points'
         peer.wait_until(lambda: asked() and words in node.log, 'a warning')
+
+
+def test_a_rectification_that_no_camera_has_drops_its_images(start, peer, models):
+    given = {'mean': [0.0], 'std': [1.0], 'depth_kind': 'metric', 'rectify': True}
+    _, ask = start('depth', 'turned', models['depth'], **given)
+    infos = peer.connected(CameraInfo, '/turned_camera/camera_info')
+    depths = peer.inbox(Image, '/turned/depth')
+    statuses = peer.inbox(DiagnosticArray, '/diagnostics')
+    k = [32.0, 0.0, 31.5, 0.0, 32.0, 23.5, 0.0, 0.0, 1.0]
+
+    def is_refused(words, **fields):
+        infos.publish(CameraInfo(width=64, height=48, k=k, **fields))
+        ask(half_and_half(RED, RED))
+        own = [each for each in statuses.messages if each.status[0].name == 'turned: image']
+        return own and values_of(own[-1])['last error'].startswith(words)
+
+    topic = '/turned_camera/camera_info'
+    for words, fields in {
+        f'R of the calibration on {topic} is no rotation': {'r': np.ones(9)},
+        f'An image rectified by {topic} shows nothing of the raw one': {
+            'r': [1.0, 0.0, 0.0, 0.0, 0.0, -1.0, 0.0, 1.0, 0.0]
+        },
+        f'The calibration on {topic} has an unsupported distortion': {'d': [np.nan]},
+    }.items():
+        peer.wait_until(partial(is_refused, words, **fields), words, pause=0.1)
+    assert not depths.messages
+    peer.wait_until(lambda: is_refused('', r=np.eye(3).ravel()) and depths.messages, 'a depth')
+    assert (pixels_of(depths.messages[-1]) == 1).all()

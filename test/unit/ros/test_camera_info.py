@@ -71,13 +71,34 @@ def test_raw_images_have_a_lens_unless_it_changes_nothing(fields, expected):
         {'d': [0.1], 'distortion_model': 'division'},
         {'d': [0.0] * 12 + [0.1, 0.0], 'distortion_model': 'rational_polynomial'},
         {'d': [float('nan')]},
-        {'r': [float('inf')] * 9},
+        {'d': [float('inf')]},
     ],
     ids=['another model', 'a tilted sensor', 'NaN', 'infinity'],
 )
 def test_an_unsupported_distortion_is_refused(fields):
     with pytest.raises(BadFrameError, match='has an unsupported distortion'):
         lens_of(info(**fields), 'camera_info')
+
+
+@pytest.mark.parametrize(
+    'r',
+    [
+        [1.0] * 9,
+        [float('nan')] * 9,
+        [1e300] * 9,
+        [1.0, 0.1, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0],
+        [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, -1.0],
+    ],
+    ids=['singular', 'NaN', 'beyond float64 when squared', 'shear', 'mirror'],
+)
+def test_a_rectification_that_is_no_rotation_is_refused(r):
+    with pytest.raises(BadFrameError, match='R of the calibration on camera_info is no rotation'):
+        lens_of(info(r=r), 'camera_info')
+
+
+def test_a_rotation_with_the_digits_of_a_file_is_one():
+    turned = [0.9659, -0.2588, 0.0, 0.2588, 0.9659, 0.0, 0.0, 0.0, 1.0]
+    assert lens_of(info(r=turned), 'camera_info').r == tuple(turned)
 
 
 def test_camera_without_calibration_is_refused():
@@ -97,3 +118,8 @@ def test_calibration_that_no_camera_has_is_refused(index, value):
     with pytest.raises(BadFrameError, match='not that of a camera') as caught:
         intrinsics_of(info(k=k), 'camera_info')
     assert caught.value.kind == 'bad calibration'
+
+
+def test_a_region_far_from_the_camera_is_refused():
+    with pytest.raises(BadFrameError, match=r'not that of a camera: .* cx -4e'):
+        intrinsics_of(info(roi=RegionOfInterest(x_offset=4_000_000_000)), 'camera_info')
