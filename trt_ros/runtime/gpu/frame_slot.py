@@ -8,26 +8,23 @@ import time
 import numpy as np
 
 from trt_ros.cuda.calls import CudaError
-from trt_ros.cuda.copies import Blocks
 from trt_ros.cuda.device import Event, Stream
 from trt_ros.cuda.memory import fill_async
-from trt_ros.decode.cuda.decoder import aligned
 from trt_ros.errors import ClosedError
 from trt_ros.model.run_inputs import NO_LETTERBOX, NO_TENSORS, REGIONS
 from trt_ros.profiling import mark, marked
 from trt_ros.runtime.gpu.batch_buffers import BatchBuffers, BuffersByShape
-from trt_ros.runtime.gpu.captured_graph import CapturedGraph, RunAddresses, SlotMemory
+from trt_ros.runtime.gpu.captured_graph import CapturedGraph, SlotMemory
 from trt_ros.runtime.gpu.launched import Launched
+from trt_ros.runtime.gpu.run_layout import RunLayout
 from trt_ros.runtime.gpu.shared_resources import SharedResources
 from trt_ros.runtime.gpu.slots import LruCache
 from trt_ros.runtime.gpu.sources import image_source, tensor_source
 from trt_ros.runtime.gpu.staging import (
     DeviceAddress,
-    Part,
     Source,
     copy_pieces,
     header_nbytes,
-    plan_transfers,
     write_request,
     zero_copy_addresses,
 )
@@ -282,113 +279,13 @@ class FrameSlot:
         after: Event | None,
     ) -> CapturedGraph:
         """Lay out memory for sources like these, and capture their graph."""
-        shared = self.shared
-        geometries = tuple(
-            shared.geometry(frame, is_there=source.is_on_gpu or bool(address and shared.in_place))
-            for frame, source, address in zip(frames, sources, zero_copy)
-        )
-        blocks = [*[each.blocks for each in geometries], *[None] * (len(sources) - len(frames))]
-        sizes = [
-            source.nbytes if each is None else each.nbytes * each.count
-            for source, each in zip(sources, blocks)
-        ]
-        fetched = [i for i in range(len(frames)) if zero_copy[i] and shared.fetches]
-        places = [header_nbytes + 8 * number for number in range(len(fetched))]
-        header_nbytes += aligned(8 * len(fetched))
-        offsets, end = [], header_nbytes
-        for size in sizes:
-            offsets.append(end)
-            end += aligned(size)
-        results, results_end = [], 0
-        for size in buffers.result_sizes(geometries):
-            results.append(slice(results_end, results_end + size))
-            results_end += size
-        # Zero-copy sources need no pinned memory; pinning takes most of the time of a first frame.
-        is_in_pinned = not all(
-            address or (source.is_on_gpu and not self.shared.in_place)
-            for source, address in zip(sources, zero_copy)
-        )
-        memory = self._grow_memory(end if is_in_pinned else header_nbytes, end, results_end)
-        pinned, image = memory.pinned, memory.image
-        words = tuple(
-            (i, pinned.view[at : at + 8].view(np.uint64), sources[i].nbytes)
-            for i, at in zip(fetched, places)
-        )
-        for i, word, _ in words:  # The network is run before it is captured.
-            word[0] = zero_copy[i]
-        parts = tuple(
-            Part(
-                size,
-                offset,
-                self._target(source, memory, offset),
-                bool(address) or source.is_on_gpu,
-                source.data is not None,
-                each,
-            )
-            for source, size, offset, address, each in zip(
-                sources, sizes, offsets, zero_copy, blocks
-            )
-        )
-        header = 0 if image is None else image.ptr
-        transfers = plan_transfers(parts, header, header_nbytes, self._chunk_nbytes)
-        # Where each source is when the graph reads it; the GPU can read pinned memory.
-        there = [
-            part.target or address or pinned.device_ptr + part.pinned
-            for part, address in zip(parts, zero_copy)
-        ]
-        has_maps = len(sources) > len(frames) and self.shared.crop is not None
-        inputs = [buffers.input_address(name) for name in self.shared.tensor_specs]
-        request = header or pinned.device_ptr
-        addresses = RunAddresses(
-            tuple(there[: len(frames)]),
-            request,
-            (
-                *(
-                    (target, pinned.device_ptr + offset, nbytes)
-                    for target, offset, nbytes in transfers.in_graph
-                ),
-                *(
-                    (target, address, part.nbytes)
-                    for target, address, part in zip(
-                        inputs, there[len(frames) :], parts[len(frames) :]
-                    )
-                ),
-            ),
-            tuple(memory.results.device_ptr + part.start for part in results),
-            buffers.input_address(REGIONS) if has_maps else 0,
-            tuple(
-                (there[i], request + at, blocks[i] or Blocks(0, sizes[i], sizes[i], 1))
-                for i, at in zip(fetched, places)
-            ),
-        )
+        layout = RunLayout(self.shared, buffers, header_nbytes, frames, sources, zero_copy)
+        memory = self._grow_memory(*layout.memory_nbytes)
         if after is not None:
             self.stream.wait_for(after)
-        stages = buffers.stages(geometries, addresses)
         return self.captured(buffers).get(
-            key,
-            make=lambda: CapturedGraph(
-                buffers.capture(stages, self.stream),
-                memory,
-                addresses,
-                buffers.readers(geometries, memory.results.view, results),
-                transfers.pieces,
-                geometries,
-                tuple(
-                    (index, part.target, part.rows)
-                    for index, part in enumerate(parts)
-                    if part.is_zero_copy and part.target and index not in fetched
-                ),
-                words,
-                len(sources) == len(words) == 1 and shared.inputs.are_images,
-            ),
+            key, make=lambda: layout.capture(memory, self.stream, self._chunk_nbytes)
         )
-
-    def _target(self, source: Source, memory: SlotMemory, offset: int) -> int:
-        """Return the GPU address to send a source to; 0 where the graph reads it in place."""
-        if memory.image is None:
-            return memory.pinned.device_ptr + offset if source.is_on_gpu else 0
-        # The network's inputs belong to the previous run until it ends.
-        return 0 if source.is_small_tensor else memory.image.ptr + offset
 
     def _grow_memory(
         self, pinned_nbytes: int, image_nbytes: int, result_nbytes: int
