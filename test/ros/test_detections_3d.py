@@ -1,6 +1,8 @@
 """3D boxes and points of detections, through topics."""
 
 from importlib.util import find_spec
+import itertools
+from pathlib import Path
 import threading
 import time
 
@@ -8,16 +10,26 @@ from diagnostic_msgs.msg import DiagnosticArray
 import numpy as np
 import pytest
 from sensor_msgs.msg import CameraInfo, Image, PointCloud2
-from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray, Detection3DArray
 
 from support.rgbd_scenes import CAMERA, Solid, render, yaw
-from support.ros_messages import as_image, camera_info, detection, stamped, values_of
+from support.ros_messages import (
+    LATCHED,
+    MISSING_SECOND,
+    TO_FORWARD,
+    as_image,
+    camera_info,
+    detection,
+    stamped,
+    transform,
+    values_of,
+)
 from support.ros_nodes import own_topics
 from trt_ros.nodes.detections_3d import MAX_OBJECTS
 from trt_ros.vision.depth_points import Intrinsics
 
 NAME = 'trt_ros.nodes.detections_3d'
+WAITING = Path(__file__).parents[1] / 'support/nodes/patient_transforms.py'
 TOPICS = ('detections', 'depth_image', 'depth_info', 'camera_info', 'instances')
 SOLIDS = [
     Solid((0.1, -0.2, 3.0), (0.5, 0.6, 0.4), yaw(0)),
@@ -121,6 +133,20 @@ def locating(start_node):
 
 
 @pytest.fixture(scope='module')
+def locating_in_base(locating):
+    """Start a node with results in base_link; return it, and what places the camera there."""
+    TFMessage = pytest.importorskip('tf2_msgs.msg').TFMessage
+
+    def start(name, **parameters):
+        located = locating(name, WAITING, target_frame='base_link', **parameters)
+        static = located.node.peer.publisher(TFMessage, '/tf_static', LATCHED)
+        placed = transform('base_link', 'depth_optical', place=(1, 0, 0), turn=TO_FORWARD)
+        return located, lambda: static.publish(TFMessage(transforms=[placed]))
+
+    return start
+
+
+@pytest.fixture(scope='module')
 def plain(locating):
     return locating('plain')
 
@@ -147,13 +173,11 @@ def test_the_covariance_of_a_surface_reaches_behind_it(plain, scene):
         assert covariance.diagonal()[3:] == pytest.approx(np.pi**2 / 3)
 
 
-def test_objects_of_a_known_size_get_whole_boxes(locating, scene, request):
+def test_objects_of_a_known_size_get_whole_boxes(locating, locating_in_base, scene):
     sizes = ['class 0:0.5,0.4,0.6']
-    program = request.path.parents[1] / 'support/nodes/fake_transforms.py'
-    for target, node in (
-        ('', locating('sized', sizes=sizes)),
-        ('base_link', locating('sized_base', program, target_frame='base_link', sizes=sizes)),
-    ):
+    in_base, place = locating_in_base('sized_base', sizes=sizes)
+    place()
+    for target, node in (('', locating('sized', sizes=sizes)), ('base_link', in_base)):
         first, second = node.locate(scene, 10.0).detections
         x, y, z = SOLIDS[0].center
         center = (z + 1, -x, -y) if target else (x, y, z)
@@ -240,23 +264,28 @@ def test_masks_of_a_segmenter_choose_the_pixels(locating, scene):
 
 
 def test_boxes_and_points_are_transformed_and_a_missing_transform_is_counted(
-    locating, scene, request
+    locating_in_base, scene
 ):
-    program = request.path.parents[1] / 'support/nodes/fake_transforms.py'
-    moved = locating('moved', program, target_frame='base_link')
+    moved, place = locating_in_base('moved')
+    stamps = (MISSING_SECOND + number / 1000 for number in itertools.count())
+
+    def is_missed():
+        moved.send(scene, next(stamps))  # The first may precede the calibration.
+        return "to 'base_link' at the time of the message" in moved.node.log
+
+    moved.node.peer.wait_until(is_missed, 'the missing transform', 0.1)
+    moved.wait_for_value('dropped: no transform')
+    place()
     found = moved.locate(scene, 10.0)
     assert found.header.frame_id == 'base_link'
     expected = [(z + 1, -x, -y) for x, y, z in FRONTS]
     assert centers_of(found) == [pytest.approx(each, abs=0.02) for each in expected]
     turn = found.detections[0].bbox.center.orientation
-    assert (turn.x, turn.y, turn.z, turn.w) == (-0.5, 0.5, -0.5, 0.5)
+    assert (turn.x, turn.y, turn.z, turn.w) == pytest.approx(TO_FORWARD)
     cloud = moved.points.wait_for(lambda cloud: cloud.header == found.header)
     points = np.frombuffer(cloud.data, '<f4').reshape(-1, 4)
     own = points[:, 3].copy().view(np.uint32) == 0
     assert points[own, :3].mean(axis=0) == pytest.approx(expected[0], abs=0.02)
-    moved.send(scene, 99.0)
-    moved.node.wait_for_log("to 'base_link' at the time of the message")
-    moved.wait_for_value('dropped: no transform')
 
 
 @pytest.mark.skipif(find_spec('tf2_ros') is not None, reason='tf2_ros is installed')
@@ -264,25 +293,3 @@ def test_a_target_frame_without_tf2_is_refused(start_node):
     node = start_node('untransformed', NAME, target_frame='base_link')
     node.wait_for_log('on_configure failed. target_frame needs tf2_ros, which cannot be imported')
     node.wait_for_failed_start()
-
-
-def test_tf2_transforms_the_boxes(locating, scene):
-    pytest.importorskip('tf2_ros')
-    from geometry_msgs.msg import Quaternion, Transform, TransformStamped, Vector3
-    from rclpy.qos import DurabilityPolicy, QoSProfile
-    from tf2_msgs.msg import TFMessage
-
-    moved = locating('by_tf2', target_frame='base_link')
-    transform = Transform(
-        translation=Vector3(x=1.0), rotation=Quaternion(x=-0.5, y=0.5, z=-0.5, w=0.5)
-    )
-    stamped = TransformStamped(
-        header=Header(frame_id='base_link'), child_frame_id='depth_optical', transform=transform
-    )
-    static = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
-    moved.node.peer.publisher(TFMessage, '/tf_static', static).publish(
-        TFMessage(transforms=[stamped])
-    )
-    expected = [(z + 1, -x, -y) for x, y, z in FRONTS]
-    found = moved.locate(scene, 10.0)
-    assert centers_of(found) == [pytest.approx(each, abs=0.02) for each in expected]

@@ -1,6 +1,5 @@
 """Two cameras of a robot that drives, and a tracker of the objects around it."""
 
-from importlib.util import find_spec
 import itertools
 
 import numpy as np
@@ -9,15 +8,7 @@ import pytest
 pytest.importorskip('tf2_msgs')
 
 from builtin_interfaces.msg import Time
-from geometry_msgs.msg import (
-    Point,
-    Pose,
-    PoseWithCovariance,
-    Quaternion,
-    Transform,
-    TransformStamped,
-    Vector3,
-)
+from geometry_msgs.msg import Point, Pose, PoseWithCovariance, Quaternion, Vector3
 from rclpy.qos import DurabilityPolicy, QoSProfile
 from sensor_msgs.msg import CameraInfo, Image
 from std_msgs.msg import Header
@@ -25,7 +16,14 @@ from tf2_msgs.msg import TFMessage
 from vision_msgs.msg import Detection2DArray, Detection3DArray
 
 from support.rig_scenes import CAMERA, WALKERS, detect, look, pose, turn
-from support.ros_messages import as_image, camera_info, detection, stamped
+from support.ros_messages import (
+    MISSING_SECOND,
+    as_image,
+    camera_info,
+    detection,
+    stamped,
+    transform,
+)
 from support.ros_nodes import own_topics
 from trt_ros.nodes.rig import RigTracks
 from trt_ros.ros.messages import detection_3d
@@ -46,19 +44,9 @@ def base_at(seconds):
     return turn(0.25 * driven), np.array([0.4 * driven, -0.2 * driven, 0])
 
 
-def transform(parent, child, rotation, place):
-    return TransformStamped(
-        header=parent,
-        child_frame_id=child,
-        transform=Transform(
-            translation=Vector3(**dict(zip('xyz', place.tolist()))),
-            rotation=Quaternion(**dict(zip('xyzw', quaternion_of(rotation).tolist()))),
-        ),
-    )
-
-
 def extrinsics(camera):
-    return transform(Header(frame_id='base'), f'optical_{camera}', *pose(camera))
+    rotation, place = pose(camera)
+    return transform('base', f'optical_{camera}', place=place, turn=quaternion_of(rotation))
 
 
 class Rig:
@@ -97,7 +85,8 @@ class Rig:
         ]
         latched = QoSProfile(depth=9, durability=DurabilityPolicy.TRANSIENT_LOCAL)
         self.transforms = peer.publisher(TFMessage, '/tf_static', latched)
-        self.base = peer.publisher(TFMessage, '/tf')
+        peer.wait_until(lambda: peer.node.count_subscribers('/tf') == 2, 'both nodes at /tf')
+        self.base = peer.connected(TFMessage, '/tf')
         self.boxes = [
             peer.connected(Detection3DArray, f'/rig_{camera}/detections_3d') for camera in range(2)
         ]
@@ -106,8 +95,9 @@ class Rig:
     def send(self, camera, seconds):
         """Publish what a camera sees."""
         base, stamped_header = base_at(seconds), header(camera, seconds)
-        odom = Header(stamp=stamped_header.stamp, frame_id='odom')
-        self.base.publish(TFMessage(transforms=[transform(odom, 'base', *base)]))
+        place = {'place': base[1], 'turn': quaternion_of(base[0])}
+        moved = transform('odom', 'base', stamp=seconds, **place)
+        self.base.publish(TFMessage(transforms=[moved]))
         scene = look(camera, seconds, WALKING, base)
         info, detections, depth = self.publishers[camera]
         found = Detection2DArray(header=stamped_header)
@@ -143,12 +133,11 @@ class Rig:
 
 
 def test_an_object_keeps_its_identity_from_one_camera_to_the_next(start_node, request):
-    program = request.path.parents[1] / 'support/nodes/fake_transforms.py'
-    rig = Rig(start_node, 'trt_ros.nodes.detections_3d' if find_spec('tf2_ros') else program)
+    rig = Rig(start_node, request.path.parents[1] / 'support/nodes/patient_transforms.py')
     rig.transforms.publish(TFMessage(transforms=[extrinsics(0)]))
     rig.send_until(lambda: rig.tracks.messages, 0, 1.0)
     unplaced = "No transform from 'optical_1' to 'odom' at the time of the message"
-    rig.send_until(lambda: unplaced in rig.nodes[1].log, 1, 3.0)
+    rig.send_until(lambda: unplaced in rig.nodes[1].log, 1, MISSING_SECOND)
     # Nothing of that camera was published.
     assert {each.header.stamp.sec for each in rig.tracks.messages} == {1}
     rig.transforms.publish(TFMessage(transforms=[extrinsics(0), extrinsics(1)]))

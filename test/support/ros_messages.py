@@ -15,6 +15,10 @@ from trt_ros.ros.dds.cdr_tensors import read_tensor_list, write_tensor_list
 
 LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 RED, GREEN, BLACK = (255, 0, 0), (0, 255, 0), (0, 0, 0)
+#: Second whose transforms nodes/patient_transforms.py does not wait for.
+MISSING_SECOND = 3
+#: Rotation from x right, y down, z forward to x forward, y left, z up.
+TO_FORWARD = (-0.5, 0.5, -0.5, 0.5)
 
 
 def picture(image_wh=(128, 128), xyxy=(32, 16, 96, 64), rgb=RED):
@@ -72,6 +76,17 @@ def at(stamp):
     return lambda message: (
         message.header.stamp.sec + 1e-9 * message.header.stamp.nanosec == (pytest.approx(stamp))
     )
+
+
+def transform(parent, child, *, stamp=0, place=(0, 0, 0), turn=(0, 0, 0, 1)):
+    """Make a TransformStamped; `turn` is a quaternion x, y, z, w."""
+    from geometry_msgs.msg import Quaternion, Transform, TransformStamped, Vector3
+
+    moved = Transform(
+        translation=Vector3(**dict(zip('xyz', map(float, place)))),
+        rotation=Quaternion(**dict(zip('xyzw', map(float, turn)))),
+    )
+    return stamped(TransformStamped(child_frame_id=child, transform=moved), stamp, parent)
 
 
 def detection(x, y=100, width=40, height=80, *, theta=0.0, score=0.9, class_id='thing', id=''):

@@ -18,7 +18,7 @@ WAIT_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Transform:
-    """A rotation (x, y, z, w, normalized) and translation (meters): p becomes R p + t."""
+    """A rotation (unit quaternion x, y, z, w >= 0) and translation (meters): p becomes R p + t."""
 
     quaternion: np.ndarray
     translation: np.ndarray
@@ -87,6 +87,8 @@ class Transforms:
                 'the frames.',
             ) from error
         turn, move = found.rotation, found.translation
+        quaternion = np.array([turn.x, turn.y, turn.z, turn.w])
         return Transform(
-            np.array([turn.x, turn.y, turn.z, turn.w]), np.array([move.x, move.y, move.z])
+            -quaternion if turn.w < 0 else quaternion,  # tf2 changes the sign at 120 degrees.
+            np.array([move.x, move.y, move.z]),
         )

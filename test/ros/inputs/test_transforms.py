@@ -1,4 +1,4 @@
-"""Tensor nodes whose networks get transforms of tf2, by a stand-in of tf2_ros."""
+"""Tensor nodes whose networks get transforms of tf2."""
 
 import numpy as np
 import pytest
@@ -7,21 +7,23 @@ pytest.importorskip('isaac_ros_tensor_list_interfaces')
 pytest.importorskip('tf2_msgs')
 
 from builtin_interfaces.msg import Time
-from geometry_msgs.msg import Quaternion, Transform, TransformStamped
 from isaac_ros_tensor_list_interfaces.msg import TensorList
-from rclpy.qos import DurabilityPolicy, QoSProfile
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Image
 from tf2_msgs.msg import TFMessage
 
 from support.ros_messages import (
+    LATCHED,
+    MISSING_SECOND,
     RED,
+    TO_FORWARD,
     as_image,
     at,
     diagnostics,
     follow_clock,
     read_tensors,
     stamped,
+    transform,
 )
 
 CAMERAS = ('front', 'left', 'right')
@@ -35,7 +37,7 @@ def run(start_node, models, request, peer, publisher):
     def run(name, binding, **parameters):
         node = start_node(
             name,
-            request.path.parents[2] / 'support/nodes/fake_transforms.py',
+            request.path.parents[2] / 'support/nodes/patient_transforms.py',
             autostart=True,
             backend='onnxruntime',
             model_path=models['bev'],
@@ -60,47 +62,62 @@ def numbers(message):
     return read_tensors(message)['means'][0][-4:]
 
 
-def test_a_network_gets_transforms_at_the_stamp_of_its_images(run, peer):
+@pytest.fixture
+def place(publisher):
+    """Return a function that publishes the transform of a moving frame."""
+    moving = []
+
+    def place(*names, **values):
+        moving[:] = moving or [publisher(TFMessage, '/tf')]
+        moving[0].publish(TFMessage(transforms=[transform(*names, **values)]))
+
+    return place
+
+
+def test_a_network_gets_transforms_at_the_stamp_of_its_images(run, peer, place):
     binding = 'k=tf:base_link,front,left#translation[x],rotation[w]?scale=10'
     node, results, send = run('surround', binding)
     assert 'input k: transforms, front, left to base_link, with scale' in node.log
-    send(1)
-    assert numbers(results.wait_for(at(1))) == [10, 5, 20, 5]
-    send(99)
-    node.wait_for_log('It would require extrapolation into the future.')
+
+    def get(stamp, want):
+        for x, camera in ((1, 'front'), (2, 'left')):
+            place('base_link', camera, stamp=stamp, place=(x * stamp, 0, 0), turn=TO_FORWARD)
+        send(stamp)
+        assert numbers(results.wait_for(at(stamp))) == pytest.approx(want)
+
+    get(1, [10, 5, 20, 5])
+    send(MISSING_SECOND)
+    node.wait_for_log("No transform from 'front' to 'base_link' at the time of the message.")
     diagnostics(peer, 'surround')(**{'dropped: no transform': '1'})
-    send(100)
-    assert numbers(results.wait_for(at(100))) == [10, 5, 20, 5]
+    get(4, [40, 5, 80, 5])
     assert len(results.messages) == 2
 
 
-def test_an_initial_value_stands_for_a_missing_transform(run):
+def test_an_initial_value_stands_for_a_missing_transform(run, place):
     _, results, send = run('surround_initial', 'k=tf:base_link,front#rotation?initial=7')
-    for stamp, want in ((99, [7, 7, 7, 7]), (100, [-0.5, 0.5, -0.5, 0.5])):
-        send(stamp)
-        assert numbers(results.wait_for(at(stamp))) == want
+    send(MISSING_SECOND)
+    assert numbers(results.wait_for(at(MISSING_SECOND))) == [7, 7, 7, 7]
+    place('base_link', 'front', stamp=4, turn=TO_FORWARD)
+    send(4)
+    assert numbers(results.wait_for(at(4))) == pytest.approx(TO_FORWARD)
 
 
-def test_transforms_from_before_a_jump_back_are_forgotten(run, peer, publisher):
+def test_transforms_from_before_a_jump_back_are_forgotten(run, peer, publisher, place):
     _, results, send = run('surround_again', 'k=tf:odom,front#rotation', use_sim_time=True)
-    clock, moving = publisher(Clock, '/clock'), publisher(TFMessage, '/tf')
-    latched = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
-
-    def place(publisher, parent, child, **rotation):
-        placed = TransformStamped(child_frame_id=child, transform=Transform(**rotation))
-        publisher.publish(TFMessage(transforms=[stamped(placed, 2, parent)]))
+    clock = publisher(Clock, '/clock')
+    static = peer.publisher(TFMessage, '/tf_static', LATCHED)
+    static.publish(TFMessage(transforms=[transform('base', 'front')]))
 
     def show(seconds):
         follow_clock(peer, lambda: clock.publish(Clock(clock=Time(sec=seconds))), seconds)
 
-    place(peer.publisher(TFMessage, '/tf_static', latched), 'base', 'front')
     show(5)
-    place(moving, 'odom', 'base')
+    place('odom', 'base', stamp=2)
     send(2)
-    assert numbers(results.wait_for(at(2))) == [0, 0, 0, 1]
+    assert numbers(results.wait_for(at(2))) == pytest.approx([0, 0, 0, 1])
     results.messages.clear()
     show(1)
     send(2)
     diagnostics(peer, 'surround_again')(**{'frames received': '2'})
-    place(moving, 'odom', 'base', rotation=Quaternion(x=1.0, w=0.0))
-    assert numbers(results.wait_for(at(2))) == [1, 0, 0, 0]
+    place('odom', 'base', stamp=2, turn=(0.6, 0, 0, 0.8))
+    assert numbers(results.wait_for(at(2))) == pytest.approx([0.6, 0, 0, 0.8])
