@@ -1,6 +1,7 @@
 """Launches in processes of their own."""
 
 import cv2
+from demo.domain import reserved_domain
 import numpy as np
 import pytest
 
@@ -13,11 +14,17 @@ def pytest_collect_file():
 
 
 @pytest.fixture
-def start(tmp_path):
+def domain_id():
+    with reserved_domain() as number:
+        yield number
+
+
+@pytest.fixture
+def start(tmp_path, domain_id):
     started = []
 
     def start_one(*arguments, folder=tmp_path, **environment):
-        started.append(Launch(folder, *arguments, **environment))
+        started.append(Launch(folder, *arguments, ROS_DOMAIN_ID=str(domain_id), **environment))
         return started[-1]
 
     yield start_one

@@ -3,7 +3,6 @@
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
-import random
 import re
 import signal
 
@@ -111,7 +110,9 @@ def test_a_launch_becomes_active_or_says_why_and_ends_cleanly(start, models, arg
 
 
 @pytest.mark.parametrize('container', ['none', 'new'])
-def test_a_policy_commands_joints_by_the_topics_of_the_arguments(start, tmp_path, container):
+def test_a_policy_commands_joints_by_the_topics_of_the_arguments(
+    start, tmp_path, domain_id, container
+):
     path = save_network(
         tmp_path / 'mirror.onnx',
         'action = Neg(q)',
@@ -119,7 +120,6 @@ def test_a_policy_commands_joints_by_the_topics_of_the_arguments(start, tmp_path
         {'action': (1, 2)},
         metadata={'dof_names': '["hip", "knee"]'},
     )
-    domain = random.randint(101, 200)
     launch = start(
         'policy.launch.py',
         f'model_path:={path}',
@@ -131,10 +131,9 @@ def test_a_policy_commands_joints_by_the_topics_of_the_arguments(start, tmp_path
         'blend_seconds:=0.0',
         'max_age:=60.0',
         'backend:=onnxruntime',
-        ROS_DOMAIN_ID=str(domain),
     )
     launch.says('[robot.policy]: activate: inactive -> active')
-    with closing(Peer(domain)) as peer:
+    with closing(Peer(domain_id)) as peer:
         commands = peer.inbox(Float64MultiArray, '/robot/policy/commands')
         states = peer.publisher(JointState, '/sensors/joints')
         state = JointState(name=['knee', 'hip'], position=[0.5, 0.25])
@@ -156,10 +155,7 @@ def parameter_file(folder, parameters):
 
 
 def test_nodes_in_a_running_container_outlive_the_launch_whether_or_not_it_fails(start, tmp_path):
-    domain = {'ROS_DOMAIN_ID': str(random.randint(1, 100))}
-    owner = start(
-        'detector.launch.py', f'model_path:={MODEL}', 'container:=new', 'name:=first', **domain
-    )
+    owner = start('detector.launch.py', f'model_path:={MODEL}', 'container:=new', 'name:=first')
     owner.says('[first]: activate: inactive -> active')
     guests = []
     for score in ('much', '0.5'):
@@ -167,7 +163,7 @@ def test_nodes_in_a_running_container_outlive_the_launch_whether_or_not_it_fails
         folder.mkdir()
         given = parameter_file(folder, f'score_threshold: {score}')
         given += [f'model_path:={MODEL}', 'container:=/trt_ros_container']
-        guests.append(start('detector.launch.py', *given, folder=folder, **domain))
+        guests.append(start('detector.launch.py', *given, folder=folder))
         assert guests[-1].ends() == (score == 'much')
     assert "score_threshold is 'much'" in guests[0].output
     assert '/detector: loaded in /trt_ros_container.' in guests[1].output

@@ -4,7 +4,6 @@ from contextlib import closing
 from pathlib import Path
 import runpy
 
-from demo.domain import reserved_domain
 from launch import LaunchContext
 import pytest
 from rcl_interfaces.srv import GetParameters
@@ -18,21 +17,20 @@ FILE = CHECKOUT / 'launch/cameras.launch.py'
 
 
 @pytest.fixture
-def peer(monkeypatch):
+def peer(monkeypatch, domain_id):
     monkeypatch.setenv('ROS_AUTOMATIC_DISCOVERY_RANGE', 'LOCALHOST')
-    with reserved_domain() as domain_id, closing(Peer(domain_id)) as peer:
+    with closing(Peer(domain_id)) as peer:
         yield peer
 
 
 @pytest.fixture
-def start_cameras(start, peer, tmp_path):
-    """Launch the cameras of a file with this content, in the domain of the peer."""
+def start_cameras(start, tmp_path):
+    """Launch the cameras of a file with this content."""
 
     def start_cameras(content, *arguments):
         cameras = tmp_path / 'cameras.yaml'
         cameras.write_text(content)
-        domain_id = str(peer.node.context.get_domain_id())
-        return start(FILE.name, f'cameras:={cameras}', *arguments, ROS_DOMAIN_ID=domain_id)
+        return start(FILE.name, f'cameras:={cameras}', *arguments)
 
     return start_cameras
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 import os
 from pathlib import Path
-import random
 import re
 import signal
 import subprocess
@@ -43,7 +42,6 @@ class Launch:
                 env={
                     **os.environ,
                     'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST',
-                    'ROS_DOMAIN_ID': str(random.randint(1, 100)),
                     'ROS_LOG_DIR': str(folder),
                     **environment,
                 },
