@@ -42,8 +42,8 @@ class Launch:
                 env={
                     **os.environ,
                     'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST',
-                    'ROS_LOG_DIR': str(folder),
                     **environment,
+                    'ROS_LOG_DIR': str(folder),
                 },
             )
 

@@ -8,10 +8,13 @@ from pathlib import Path
 import shutil
 import subprocess
 from typing import Any
+import zlib
 
 import pytest
 
 from support.ros_nodes import NodeProcess
+from trt_ros.engine.files import locked
+from trt_ros.progress import Reporter
 
 CHECKOUT = Path(__file__).parents[3]
 NODES = CHECKOUT / 'test/support/nodes'
@@ -50,8 +53,21 @@ def build_workspace(rclcpp: dict[str, str]) -> dict[str, str]:
     """Build the package and the camera as a user does; return the sourced environment."""
     if not shutil.which('colcon'):
         pytest.skip('colcon is not installed')
-    root = CHECKOUT / 'build/cpp_tests'
+    of_ros = f'{zlib.crc32(rclcpp["AMENT_PREFIX_PATH"].encode()):08x}'
+    root = CHECKOUT / 'build/cpp_tests' / of_ros
     root.mkdir(parents=True, exist_ok=True)
+    with locked(root, Reporter()):  # Against other processes of the tests.
+        build_packages(rclcpp, root)
+    setup = root / 'install/local_setup.bash'
+    # The checkout comes through the workspace only.
+    clean = {key: value for key, value in rclcpp.items() if key != 'PYTHONPATH'}
+    sourced = subprocess.check_output(
+        ['bash', '-c', f'source {setup} && env -0'], env=clean, text=True
+    )
+    return dict(each.split('=', 1) for each in sourced.split('\0') if '=' in each)
+
+
+def build_packages(rclcpp: dict[str, str], root: Path) -> None:
     build = subprocess.run(
         [
             *('colcon', '--log-base', root / 'log', 'build', '--symlink-install'),
@@ -66,13 +82,6 @@ def build_workspace(rclcpp: dict[str, str]) -> dict[str, str]:
         stderr=subprocess.STDOUT,
     )
     assert build.returncode == 0, build.stdout
-    setup = root / 'install/local_setup.bash'
-    # The checkout comes through the workspace only.
-    clean = {key: value for key, value in rclcpp.items() if key != 'PYTHONPATH'}
-    sourced = subprocess.check_output(
-        ['bash', '-c', f'source {setup} && env -0'], env=clean, text=True
-    )
-    return dict(each.split('=', 1) for each in sourced.split('\0') if '=' in each)
 
 
 @pytest.fixture(scope='session')
