@@ -30,9 +30,9 @@ from trt_ros.ros.dds.shared_memory import (
 _MAX_SWITCHES = _MAX_PLACES = 64
 #: Time from a rehearsal to the next message: cameras are not earlier, and the code it brought into
 #: the CPU caches is still there.
-_REHEARSAL_NS = 3_000_000
+_REHEARSAL_NS = 2_000_000
 #: Periods with rehearsals. Faster messages find their code in the caches.
-_REHEARSED_NS = range(2 * _REHEARSAL_NS, 200_000_000)
+_REHEARSED_NS = range(3 * _REHEARSAL_NS, 200_000_000)
 _NOW, _PEEK = int(socket.MSG_DONTWAIT), int(socket.MSG_PEEK)
 
 
