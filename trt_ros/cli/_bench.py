@@ -10,12 +10,12 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._flags import refuse_bundle
+from trt_ros.cli._flags import given_options, refuse_bundle
 from trt_ros.cli.build import build_options
-from trt_ros.engine.options import BuildOptions
+from trt_ros.engine.options import BuildOptions, flag_of
 from trt_ros.errors import ParameterError, printable
 from trt_ros.regular_file import check_output_file
-from trt_ros.runtime.options import PipelineOptions
+from trt_ros.runtime.options import TiledOptions, changed_options
 
 if TYPE_CHECKING:
     from trt_ros.runtime.backends import Backend
@@ -53,25 +53,26 @@ def refuse_for_cascades(args: Namespace, options: BuildOptions) -> None:
         )
 
 
-def refuse_on_the_cpu(args: Namespace, backend: Backend, chosen: str) -> None:
+def refuse_options(args: Namespace, backend: Backend, chosen: str, *, is_on_gpu: bool) -> None:
     """:raises ParameterError: when an option has no effect with this backend."""
-    options, plain = build_options(args), BuildOptions()
-    refused = [
-        name
-        for name, value in vars(options).items()
-        if value != getattr(plain, name) and name not in ('batch', 'input_size')
-    ]
-    names = ['precisions', 'no_graph', 'no_transfers']
-    refused += ['gpu_wait'] * (args.gpu_wait != PipelineOptions.gpu_wait)
-    refused += [
-        name for name in (*names, *([] if backend.is_local else ['layers'])) if getattr(args, name)
-    ]
+    refused = changed_options(given_options(args, TiledOptions), backend.ignores)
+    if not is_on_gpu:
+        options, plain = build_options(args), BuildOptions()
+        refused += [
+            name
+            for name, value in vars(options).items()
+            if value != getattr(plain, name) and name not in ('batch', 'input_size')
+        ]
+        names = ['precisions', 'no_graph', 'no_transfers', *['layers'] * (not backend.is_local)]
+        refused += [name for name in names if getattr(args, name)]
     if refused:
-        flags = ', '.join(f'--{name.replace("_", "-")}' for name in refused)
+        flags = ', '.join(map(flag_of, dict.fromkeys(refused)))
         raise ParameterError(
             f'{flags} cannot be used with {backend.title}.',
             cause=chosen,
-            remedy='Leave it out, or run `trt-ros doctor` to see why TensorRT is not used.'
+            remedy='Leave it out.'
+            if is_on_gpu
+            else 'Leave it out, or run `trt-ros doctor` to see why TensorRT is not used.'
             if backend.is_local
             else 'Leave it out: the server decides.',
         )

@@ -212,6 +212,20 @@ MIN_COSINE = (
 )
 
 
+def refuse_without_effect(*rows: tuple[str, object, object, str]) -> None:
+    """
+    Raise ParameterError for a flag that is given where it has no effect.
+
+    :param rows: the flag, whether it is given, whether it has an effect, and what it needs for it.
+    """
+    for flag, is_given, has_effect, needed in rows:
+        if is_given and not has_effect:
+            raise ParameterError(
+                f'{flag} has no effect without {needed}.',
+                remedy=f'Use {needed}, or leave {flag} out.',
+            )
+
+
 def refuse_bundle(model: Path | str, user: str) -> None:
     """Raise ParameterError for the path of a bundle; `user` takes one network."""
     if str(model).endswith(BUNDLE_SUFFIXES):

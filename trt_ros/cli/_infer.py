@@ -15,7 +15,12 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from trt_ros.cli._flags import given_options, make_output_folder, thresholds_of
+from trt_ros.cli._flags import (
+    given_options,
+    make_output_folder,
+    refuse_without_effect,
+    thresholds_of,
+)
 from trt_ros.cli._samples import expand, is_video
 from trt_ros.drawing import draw
 from trt_ros.errors import BadFrameError, ParameterError, TensorMismatchError, printable
@@ -47,13 +52,8 @@ def open_coco_file(
     args: Namespace, pipeline: Pipeline[Any], files: Sequence[Path]
 ) -> CocoFile | None:
     """Return the file of --coco, or None; raise ParameterError for --annotations alone."""
-    if args.coco:
-        return CocoFile(args.coco, args.annotations, pipeline, files)
-    if args.annotations:
-        raise ParameterError(
-            '--annotations has no effect without --coco.', remedy='Add --coco FILE.json.'
-        )
-    return None
+    refuse_without_effect(('--annotations', args.annotations, args.coco, '--coco'))
+    return CocoFile(args.coco, args.annotations, pipeline, files) if args.coco else None
 
 
 class CocoFile:

@@ -13,6 +13,7 @@ import yaml
 
 from trt_ros.child import BUSY_FACTOR, Child, memory_limit
 from trt_ros.cli._bundle import bundle_lines, describe_bundle_file, draw_bundle, propose_bundle
+from trt_ros.cli._flags import refuse_without_effect
 from trt_ros.driver import nvidia_driver
 from trt_ros.engine.builder.layers import EngineLayer, read_engine
 from trt_ros.engine.builder.model_file import check_model_file
@@ -44,7 +45,13 @@ _UNKNOWN: Mapping[str, Any] = {
 
 def inspect(args: Namespace) -> int:
     """Print the properties of the file; return 0."""
-    if args.model.is_dir():
+    is_bundle, is_folder = args.model.suffix in BUNDLE_SUFFIXES, args.model.is_dir()
+    refuse_without_effect(
+        ('--picture', args.picture, is_bundle, 'a bundle (.yaml)'),
+        ('--layers', args.layers, not (is_bundle or is_folder), 'a single network'),
+        ('--json', args.json, not is_folder, 'a file'),
+    )
+    if is_folder:
         paths = sorted(args.model.glob('*.onnx'))
         networks = {path.stem: describe_model(path, parsed=False) for path in paths}
         if not networks:
@@ -59,9 +66,9 @@ def inspect(args: Namespace) -> int:
     if kind != 'bundle':
         found['reading'] = _reading(args.model, found)
     if args.picture:
-        if kind != 'bundle':
+        if args.picture.suffix != '.svg':
             raise ParameterError(
-                '--picture is for bundles.', remedy='Leave it out, or give a .yaml file.'
+                f'The picture {args.picture} would be an SVG file.', remedy='Name it .svg.'
             )
         check_output_file(args.picture)
         draw_bundle(found, args.picture)

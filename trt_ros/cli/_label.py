@@ -13,7 +13,12 @@ from typing import Any
 
 from tqdm import tqdm
 
-from trt_ros.cli._flags import given_options, make_output_folder, thresholds_of
+from trt_ros.cli._flags import (
+    given_options,
+    make_output_folder,
+    refuse_without_effect,
+    thresholds_of,
+)
 from trt_ros.driver import nvidia_driver
 from trt_ros.errors import ParameterError, TrtRosError, printable
 from trt_ros.labelling.batch import RunReport, entry_of, find_recordings, output_names
@@ -32,6 +37,11 @@ from trt_ros.runtime.options import LabeledOptions, TiledOptions
 def label(args: Namespace) -> int:
     """Label all recordings; return 1 when one failed or was damaged, or images were dropped."""
     options = given_options(args, TiledOptions)
+    if args.frames_in_flight is None:
+        options = replace(options, frames_in_flight=max(2, options.contexts))
+    elif not (args.ray or options.is_remote):
+        is_on_gpu = choose_backend(options.backend)[0].name != 'onnxruntime'
+        refuse_without_effect(('--frames-in-flight', True, is_on_gpu, 'a GPU or a server'))
     report = RunReport(args.retry or args.report)
     earlier = report.entries()
     if args.retry and not (earlier and report.settings):

@@ -20,7 +20,7 @@ from trt_ros.cli._bench import (
     in_flight,
     refuse_bad_arguments,
     refuse_for_cascades,
-    refuse_on_the_cpu,
+    refuse_options,
     refuse_other_batch,
 )
 from trt_ros.cli._flags import (
@@ -104,6 +104,7 @@ def run(args: Namespace) -> int:
     is_on_gpu = backend.name not in ('onnxruntime', 'triton')
     is_bundle = str(args.model).endswith(BUNDLE_SUFFIXES)
     args.frames_in_flight = in_flight(args, 2 if is_on_gpu and not is_bundle else 1)
+    refuse_options(args, backend, chosen, is_on_gpu=is_on_gpu)
     with recording() if args.profiling else nullcontext() as profiler:
         if profiler:
             print(profiler)
@@ -206,7 +207,6 @@ def _on_the_cpu(
     args: Namespace, backend: Backend, chosen: str
 ) -> tuple[Sequence[str], list[dict[str, Any]]]:
     """Measure a network that ONNX Runtime or a server runs."""
-    refuse_on_the_cpu(args, backend, chosen)
     options: PipelineOptions = replace(given_options(args, TiledOptions), backend=backend.name)
     if options.is_cascade:
         from trt_ros.runtime.cascade import members_of

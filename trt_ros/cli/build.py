@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from trt_ros.cli._flags import add_flags, add_option_flags, given_options, model_argument, number
-from trt_ros.engine.options import LISTS, BuildOptions, Profile, ShapeRange
+from trt_ros.engine.options import BuildOptions, Profile, ShapeRange, flag_of
 from trt_ros.errors import ParameterError, printable
 from trt_ros.progress import Progress, ProgressThrottle, Reporter
 from trt_ros.regular_file import writing
@@ -220,7 +220,7 @@ class Bar:
 
 REPEATED: Mapping[str, Mapping[str, Any]] = {
     name: {
-        'flags': [LISTS[name]],
+        'flags': [flag_of(name)],
         'action': 'append',
         'default': None,
         'type': str,

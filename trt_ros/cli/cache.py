@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._flags import add_flags, add_option_flags
+from trt_ros.cli._flags import add_flags, add_option_flags, refuse_without_effect
 from trt_ros.errors import BackendError, ModelError, counted, printable
 from trt_ros.progress import Reporter
 
@@ -35,6 +35,10 @@ def run(args: Namespace) -> int:
     from trt_ros.engine.cache import EngineCache, remove
     from trt_ros.engine.files import locked
 
+    prunes = args.action == 'prune'
+    refuse_without_effect(
+        ('--all', args.all, prunes, 'prune'), ('--dry-run', args.dry_run, prunes, 'prune')
+    )
     cache = EngineCache(args.engine_cache_dir)
     rows = [_row(cache, path, verify=args.action != 'list') for path in cache.entries()]
     if args.action == 'prune':

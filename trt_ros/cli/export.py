@@ -13,7 +13,7 @@ import shlex
 import subprocess
 import sys
 
-from trt_ros.cli._flags import add_flags, image_size
+from trt_ros.cli._flags import add_flags, image_size, refuse_without_effect
 from trt_ros.errors import ModelError, ParameterError
 
 #: Command that exports with a library, where it is installed.
@@ -41,6 +41,17 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Export the network in a process of its own, and print the path of the file."""
     library, source = library_of(args.source)
+    is_lerobot = library == 'lerobot'
+    refuse_without_effect(
+        ('--input-size', args.input_size, not is_lerobot, 'another library than LeRobot'),
+        ('-- OPTIONS', args.options, is_lerobot, 'LeRobot'),
+    )
+    if library == 'rfdetr' and len(set(args.input_size)) > 1:
+        raise ParameterError(
+            f'--input-size is {"x".join(map(str, args.input_size))}, but the networks of rfdetr '
+            'take squares.',
+            remedy=f'Set it to {args.input_size[0]}.',
+        )
     if find_spec(library) is None:
         raise ParameterError(
             f'{library} is not installed, which exports {args.source}.',
@@ -48,8 +59,9 @@ def run(args: Namespace) -> int:
             remedy=f'pip install {library}; or run, where it is: '
             + COMMANDS[library].format(shlex.quote(source)),
         )
-    if library == 'lerobot':
+    if is_lerobot:
         command = ['trt_ros.exporting.lerobot', source, *args.options]
+        command += ['--output', str(args.output)] if args.output else []
     else:
         output = args.output or Path(Path(source).name).with_suffix('.onnx')
         size = map(str, args.input_size)
@@ -61,7 +73,7 @@ def run(args: Namespace) -> int:
             cause=f'Its process ended with exit code {done.returncode}; its output is above.',
             remedy='Check the source; or export it as docs/models.md describes.',
         )
-    if library != 'lerobot':
+    if not is_lerobot:
         print(output)
     return 0
 

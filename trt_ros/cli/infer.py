@@ -33,6 +33,8 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from trt_ros.cli._flags import add_flags, add_option_flags
+from trt_ros.parameter_field import specifications
+from trt_ros.runtime.options import TiledOptions
 from trt_ros.vision.pixel_limit import PixelLimit
 from trt_ros.vision.thresholds import ThresholdOptions
 
@@ -59,7 +61,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     add_option_flags(parser, cls=PixelLimit)
     add_option_flags(parser, cls=ThresholdOptions)
-    add_option_flags(parser)
+    one_by_one = specifications(TiledOptions).keys() - {'frames_in_flight', 'contexts'}
+    add_option_flags(parser, one_by_one)
 
 
 def run(args: Namespace) -> int:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from trt_ros.cli._flags import add_flags, add_option_flags, finite, positive
+from trt_ros.cli._flags import add_flags, add_option_flags, finite, positive, refuse_without_effect
 from trt_ros.errors import ParameterError
 from trt_ros.vision.pixel_limit import PixelLimit
 from trt_ros.vision.thresholds import ThresholdOptions
@@ -102,8 +102,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     add_option_flags(parser, cls=PixelLimit)
     add_option_flags(parser, cls=ThresholdOptions)
-    add_option_flags(parser)
-    parser.set_defaults(frames_in_flight=2)
+    more = {'default': None, 'note': ' (default: 2)'}
+    add_option_flags(parser, more={'frames_in_flight': more})
 
 
 def _shard(text: str) -> tuple[int, int]:
@@ -118,16 +118,12 @@ def _shard(text: str) -> tuple[int, int]:
 def check_flags(args: Namespace) -> None:
     """Raise ParameterError for flags that would be ignored, or choose nothing."""
     others = args.data_sets or args.video or args.select
-    for flag, is_set, needed, names in (
+    refuse_without_effect(
         ('--images', args.images, 'coco' in args.data_sets, '--coco'),
         ('--track', args.track, others, '--coco, --parquet, --video or --select'),
         ('--budget', args.budget, args.select, '--select'),
         ('--gpus-per-worker', args.gpus_per_worker is not None, args.ray, '--ray'),
-    ):
-        if is_set and not needed:
-            raise ParameterError(
-                f'{flag} is set without {names}.', remedy=f'Add {names}, or leave {flag} out.'
-            )
+    )
     given = [name for name in _OF_REPORT if getattr(args, name)]
     if args.retry and given:
         raise ParameterError(

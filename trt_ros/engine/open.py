@@ -17,7 +17,7 @@ from trt_ros.engine.builder.config import load_plugins
 from trt_ros.engine.builder.parent import build
 from trt_ros.engine.engine import Engine, load_engine, refuse_formats, refuse_other_tensors
 from trt_ros.engine.files import check_trusted
-from trt_ros.engine.options import LISTS, BuildOptions
+from trt_ros.engine.options import BuildOptions, flag_of
 from trt_ros.engine.plan import is_plan, read_plan_header
 from trt_ros.engine.sidecar import read_sidecar, sidecar_path, tensors_of
 from trt_ros.errors import ModelError, ParameterError, TrtRosError
@@ -298,16 +298,12 @@ def build_command(sidecar: Mapping[str, Any]) -> str:
     for name, value in sidecar.get('options', {}).items():
         if name not in default or value == default[name]:  # Older releases had other options.
             continue
-        flag = f'--{name.replace("_", "-")}'
-        if name == 'timing_cache':
-            words.append('--no-timing-cache')
-        elif name == 'profiles':
-            for profile in value:
-                words += ['--profile', ','.join(map(_range_text, profile))]
+        if name == 'profiles':
+            values = [','.join(map(_range_text, profile)) for profile in value]
         elif name == 'input_size':
-            words += [flag, 'x'.join(map(str, value))]
-        elif name in LISTS:
-            words += [word for each in value for word in (LISTS[name], each)]
+            values = ['x'.join(map(str, value))]
         else:
-            words += [flag] if value is True else [flag, str(value)]
+            values = value if isinstance(value, list) else [str(value)]
+        for each in values:
+            words += [flag_of(name)] if isinstance(value, bool) else [flag_of(name), each]
     return shlex.join(words)

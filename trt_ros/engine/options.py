@@ -13,8 +13,10 @@ from trt_ros.parameter_field import check_options, param
 PRECISIONS = ('auto', 'fp32', 'tf32', 'fp16', 'bf16')
 IO_DTYPES = ('keep', 'lower')
 HARDWARE = ('none', 'ampere_plus', 'same_compute_capability')
-#: Options of several values: the flag that is given once per value.
-LISTS = {
+#: Flags that are not named as their options; those of several values are given once per value.
+FLAGS = {
+    'profiles': '--profile',
+    'timing_cache': '--no-timing-cache',
     'plugins': '--plugin',
     'compute_capabilities': '--compute-capability',
     'fp32': '--fp32',
@@ -22,6 +24,11 @@ LISTS = {
 }
 
 Shape = tuple[int, ...]
+
+
+def flag_of(name: str) -> str:
+    """Return the flag of an option."""
+    return FLAGS.get(name, f'--{name.replace("_", "-")}')
 
 
 @dataclass(frozen=True)

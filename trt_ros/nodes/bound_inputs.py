@@ -25,7 +25,6 @@ from trt_ros.ros.parameters import param
 from trt_ros.ros.topic import Topic, resolve_topic, without_partner
 from trt_ros.ros.transforms import Transforms, import_tf2
 from trt_ros.runtime.future import Finished, Future
-from trt_ros.runtime.options import PREPROCESSING
 from trt_ros.vision.frame import DEPTH_ENCODINGS, Frame
 
 
@@ -207,7 +206,7 @@ class BoundInputs(NodeInputs):
         if not any(binding.kind == 'tensor' for binding in self._bindings):
             ignored.add('tensor_format')
         if not any(issubclass(FEEDS[each.kind], ImageFeed) for each in self._bindings):
-            ignored |= {*PREPROCESSING, 'image_transport'}
+            ignored.add('image_transport')
         if self.has_state:
             ignored.add('frames_in_flight')
         return ignored

@@ -1,7 +1,6 @@
 """Base class of the nodes that run a network on images or on detected objects."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
 from typing import Any, NamedTuple
 
 from std_msgs.msg import Header
@@ -21,7 +20,6 @@ from trt_ros.ros.diagnostics import FrameCounts
 from trt_ros.ros.regions import ChosenObjects, choose_objects
 from trt_ros.ros.topic import Topic, without_partner
 from trt_ros.runtime.future import Finished, Future
-from trt_ros.runtime.options import RegionOptions
 from trt_ros.vision.frame import Frame
 
 DETECTIONS = 'detections'
@@ -83,12 +81,6 @@ class RegionNode(InferenceNode):
         if self.parameters.regions:
             return RegionInputs(self)
         return super().make_inputs()
-
-    def ignored_parameters(self) -> set[str]:
-        ignored = super().ignored_parameters()
-        if self.parameters.regions:
-            return ignored
-        return ignored | {each.name for each in fields(RegionOptions)}
 
     def batch_size(self) -> int:
         parameters = self.parameters

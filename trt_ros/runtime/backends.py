@@ -1,10 +1,9 @@
 """The backends and their selection."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
-import logging
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -12,10 +11,8 @@ from typing import Any
 from trt_ros.errors import BackendError, ModelError, ParameterError
 from trt_ros.progress import Reporter
 from trt_ros.runtime.bundle import open_members
-from trt_ros.runtime.options import PipelineOptions
+from trt_ros.runtime.options import PipelineOptions, log_ignored
 from trt_ros.runtime.runner import Runner
-
-log = logging.getLogger('trt_ros.runtime')
 
 #: Options that only apply to TensorRT.
 FOR_GPUS = frozenset(
@@ -25,8 +22,8 @@ FOR_GPUS = frozenset(
         'contexts',
     )
 )
-#: Options that have no effect on a model of an inference server.
-FOR_FILES = FOR_GPUS | {'cpu_threads', 'engine_cache_dir'}
+#: Options that only apply to a model of an inference server.
+FOR_SERVERS = frozenset(('remote_timeout', 'remote_ca_path', 'remote_token_path'))
 
 
 @dataclass(frozen=True)
@@ -41,6 +38,7 @@ class Backend:
     :param open: opens the network of the options for a batch size.
     :param pipeline: makes the pipeline of that network, a ResolvedModel and the same batch size;
         it owns the network from then on.
+    :param ignores: names of the options that have no effect with it.
     :param is_local: whether it runs the model files of this machine.
     """
 
@@ -49,6 +47,7 @@ class Backend:
     missing: Callable[[], str]
     open: Callable[[PipelineOptions, Reporter, int], Runner]
     pipeline: Callable[..., Any]
+    ignores: frozenset[str] = frozenset()
     is_local: bool = True
 
 
@@ -67,7 +66,6 @@ def _open_onnxruntime(options: PipelineOptions, report: Reporter, batch: int) ->
             remedy='Use the ONNX file that it was built from, or run `trt-ros doctor` to see why '
             'TensorRT is not used.',
         )
-    _log_ignored(options, FOR_GPUS, 'ONNX Runtime on the CPU')
     if options.is_bundle:
         return open_members(
             options, BundleRunner, lambda member, _: _open_onnxruntime(member, report, 1)
@@ -78,22 +76,6 @@ def _open_onnxruntime(options: PipelineOptions, report: Reporter, batch: int) ->
         report=report,
         engine_cache_dir=options.engine_cache_dir,
     )
-
-
-def changed_options(options: PipelineOptions, names: frozenset[str]) -> list[str]:
-    """Return those of the names whose options do not have their defaults."""
-    return [
-        each.name
-        for each in fields(PipelineOptions)
-        if each.name in names and getattr(options, each.name) != each.default
-    ]
-
-
-def _log_ignored(options: PipelineOptions, names: frozenset[str], ignoring: str) -> None:
-    """Log options without effect: one parameter file serves machines with and without a GPU."""
-    ignored = changed_options(options, names)
-    if ignored:
-        log.warning('Ignored by %s: %s.', ignoring, ', '.join(ignored))
 
 
 def _tensorrt_missing(name: str) -> str:
@@ -110,8 +92,6 @@ def _open_tensorrt(name: str, options: PipelineOptions, report: Reporter, batch:
     from trt_ros.runtime.gpu.profile import build_options_of
     from trt_ros.runtime.gpu.split_runner import open_split
 
-    if options.cpu_threads:
-        log.warning('Ignored by TensorRT: cpu_threads.')
     build = build_options_of(options, batch)
     opened = partial(open_tensor_runner, options, build, report=report, backend=name)
     return open_split(options, report, opened) or opened()
@@ -122,7 +102,6 @@ def _open_triton(options: PipelineOptions, report: Reporter, batch: int) -> Runn
     from trt_ros.runtime.remote.remote_runner import RemoteRunner
 
     report('connecting to the server')
-    _log_ignored(options, FOR_FILES, 'the inference server')
     return RemoteRunner(
         parse_address(options.model_path),
         timeout_seconds=options.remote_timeout,
@@ -142,6 +121,7 @@ BACKENDS: tuple[Backend, ...] = (
             partial(_tensorrt_missing, name),
             partial(_open_tensorrt, name),
             _pipeline('trt_ros.runtime.gpu.pipeline:GpuPipeline'),
+            FOR_SERVERS | {'cpu_threads'},
         )
         for name, title in (('tensorrt', 'TensorRT'), ('tensorrt_rtx', 'TensorRT for RTX'))
     ),
@@ -151,6 +131,7 @@ BACKENDS: tuple[Backend, ...] = (
         lambda: '' if find_spec('onnxruntime') else 'onnxruntime is not installed',
         _open_onnxruntime,
         _pipeline('trt_ros.runtime.cpu.pipeline:CpuPipeline'),
+        FOR_SERVERS | FOR_GPUS,
     ),
     Backend(
         'triton',
@@ -158,6 +139,7 @@ BACKENDS: tuple[Backend, ...] = (
         str,  # Opening it reports a missing tritonclient.
         _open_triton,
         _pipeline('trt_ros.runtime.remote.pipeline:RemotePipeline'),
+        FOR_GPUS | {'cpu_threads', 'engine_cache_dir'},
         is_local=False,
     ),
 )
@@ -206,5 +188,6 @@ def open_network(
     if not options.model_path:
         raise ParameterError('model_path is empty.', remedy='Set model_path to an ONNX file.')
     backend, chosen = choose_backend('triton' if options.is_remote else options.backend)
+    log_ignored(options, backend.ignores, backend.title)
     network = backend.open(options, report, batch)
     return network, cpu_backend() if network.arrays_only else backend, chosen

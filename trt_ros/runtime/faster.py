@@ -16,8 +16,8 @@ from trt_ros.errors import TrtRosError
 from trt_ros.model.run_inputs import example_inputs, image_feeds, split_inputs
 from trt_ros.progress import CancelledError
 from trt_ros.runtime.agreement import Agreement, agreements
-from trt_ros.runtime.backends import FOR_GPUS, changed_options, cpu_backend
-from trt_ros.runtime.options import PipelineOptions
+from trt_ros.runtime.backends import FOR_GPUS, cpu_backend
+from trt_ros.runtime.options import PipelineOptions, changed_options
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
 
 log = logging.getLogger('trt_ros.runtime')

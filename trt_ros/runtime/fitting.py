@@ -33,7 +33,15 @@ from trt_ros.runtime.image_inputs import (
     image_input,
     is_image,
 )
-from trt_ros.runtime.options import LabeledOptions, MaskOptions, PipelineOptions
+from trt_ros.runtime.options import (
+    OF_IMAGES,
+    OF_REGIONS,
+    LabeledOptions,
+    MaskOptions,
+    PipelineOptions,
+    RegionOptions,
+    log_ignored,
+)
 from trt_ros.runtime.runner import Network
 from trt_ros.runtime.suggestions import unbound_error
 from trt_ros.runtime.trial_run import Infer, open_trial, with_published
@@ -85,6 +93,7 @@ def fit(
     network, published = with_published(network, options.model_path)
     bindings = bindings_of(network, options)
     images = _images(network, options, bindings)
+    _log_ignored(options, has_images=bool(images))
     outputs = _chosen_outputs(network, options)
     labels, labels_path = (
         (options.labels, options.labels_path) if isinstance(options, LabeledOptions) else ((), '')
@@ -143,6 +152,13 @@ def fit(
         (f'decoder {decoder.name}: {decoder.reason}', *published.log_lines, *log_lines),
         tuple(bindings.values()),
     )
+
+
+def _log_ignored(options: PipelineOptions, *, has_images: bool) -> None:
+    if not has_images:
+        log_ignored(options, OF_IMAGES, 'a network without images')
+    elif not (isinstance(options, RegionOptions) and options.regions):
+        log_ignored(options, OF_REGIONS, 'a network of whole images')
 
 
 def default_families(network: Network, options: PipelineOptions) -> tuple[Family[Head[Any]], ...]:

@@ -1,7 +1,8 @@
 """Options of a pipeline; without heavy imports, so that --help is instant."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, fields, replace
+import logging
 import math
 from math import inf
 import os
@@ -12,6 +13,8 @@ from trt_ros.errors import ParameterError
 from trt_ros.parameter_field import check_options, param, refuse_unknown
 from trt_ros.regular_file import FILE_SCHEMES
 from trt_ros.runtime.machine_options import EngineOptions, RunOptions
+
+log = logging.getLogger('trt_ros.runtime')
 
 #: Beginnings of a model_path that names a model of an inference server: plain, and with TLS.
 REMOTE_SCHEMES = ('grpc://', 'grpcs://')
@@ -214,6 +217,11 @@ class RegionOptions:
     )
 
 
+#: Options that have no effect without regions, and without images.
+OF_REGIONS = tuple(each.name for each in fields(RegionOptions))
+OF_IMAGES = (*(set(PREPROCESSING) - {'decoder', 'strict'}), 'input_size', *OF_REGIONS)
+
+
 @dataclass(frozen=True)
 class LabeledOptions(PipelineOptions):
     """Options of a network with classes."""
@@ -298,6 +306,21 @@ class MaskOptions:
 @dataclass(frozen=True)
 class ModelOptions(RegionOptions, MaskOptions, TiledOptions):
     """All options of a network."""
+
+
+def changed_options(options: PipelineOptions, names: Container[str]) -> list[str]:
+    """Return those of the names whose options do not have their defaults."""
+    return [
+        each.name
+        for each in fields(options)
+        if each.name in names and getattr(options, each.name) != each.default
+    ]
+
+
+def log_ignored(options: PipelineOptions, names: Container[str], ignoring: str) -> None:
+    """Log options without effect: one parameter file serves several machines and networks."""
+    if ignored := changed_options(options, names):
+        log.warning('Ignored by %s: %s.', ignoring, ', '.join(ignored))
 
 
 def options_of(

@@ -29,7 +29,7 @@ def test_tensors_become_the_networks_outputs(start_active, peer, models, tensor_
     TensorList = tensor_messages.TensorList
     remap, given = ('-r', 'tensors:=/encoded'), {'input': 'tensors', 'scale': 0.5}
     node = start_active('sums', 'tensor', models['sum'], *remap, backend=backend, **given)
-    assert 'Parameters without effect on these inputs: scale.' in node.log
+    assert 'Ignored by a network without images: scale.' in node.log
     publisher = peer.connected(TensorList, '/encoded')
     inbox = peer.inbox(TensorList, '/sums/tensors')
 

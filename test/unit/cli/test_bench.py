@@ -78,7 +78,10 @@ ON_CPU = 'cannot be used with ONNX Runtime on the CPU.\nCause: backend '
     [
         ('--precision fp16', f'--precision {ON_CPU}'),
         ('--no-graph', f'--no-graph {ON_CPU}'),
-        ('--gpu-wait spin', f'--gpu-wait {ON_CPU}'),
+        ('--gpu-wait spin --contexts 2', f'--gpu-wait, --contexts {ON_CPU}'),
+        ('--profile images=1x3x64x64', f'--profile {ON_CPU}'),
+        ('--plugin a.so --no-timing-cache', f'--plugin, --no-timing-cache {ON_CPU}'),
+        ('--device 1 --remote-timeout 5', f'--device, --remote-timeout {ON_CPU}'),
         ('--precisions fp32,fp16', f'--precisions {ON_CPU}'),
         ('--precision fp16 --precisions fp32', '--precision and --precisions cannot be combined.'),
         ('--batch 8', 'network runs with a batch of 1.\nRemedy: Leave --batch out'),

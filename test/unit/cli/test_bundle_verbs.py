@@ -35,8 +35,11 @@ def test_inspect_names_and_draws_networks_and_connections(tmp_path, capsys):
     count = {name: len(root.findall(f'{{*}}{name}')) for name in ('rect', 'path')}
     assert count == {'rect': 2, 'path': 4}
     assert {'A', 'B', 'outside'} <= {each.text for each in root.findall('{*}text')}
-    assert main(['inspect', str(tmp_path / 'A.onnx'), '--picture', str(picture)]) == 1
-    assert 'for bundles' in capsys.readouterr().err
+    png = tmp_path / 'bundle.png'
+    assert main(['inspect', str(tmp_path / 'bundle.yaml'), '--picture', str(png)]) == 1
+    said = capsys.readouterr().err
+    assert f'The picture {png} would be an SVG file.\nRemedy: Name it .svg.' in said
+    assert not png.exists()
 
 
 def test_inspect_refuses_a_bundle_of_other_files(tmp_path, capsys):

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from types import SimpleNamespace
 import zipfile
 
 import pytest
@@ -50,6 +51,30 @@ def test_other_files_are_refused_with_the_command_that_exports_them(checkpoint, 
     (tmp_path / 'net.onnx').write_bytes(b'\x08\x08')
     with pytest.raises(ModelError, match='no network of a library'):
         library_of(str(tmp_path / 'net.onnx'))
+
+
+def test_the_flags_reach_the_exporter_of_the_library(call, config, monkeypatch):
+    commands = []
+
+    def run(command, **_):
+        commands.append(command[2:])
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr('subprocess.run', run)
+    monkeypatch.setattr('trt_ros.cli.export.find_spec', str)
+    policy = config(type='act')
+    assert call('export', policy, '--output', 'arm', '--', '--fps', 30)[0] == 0
+    assert commands == [['trt_ros.exporting.lerobot', policy, '--fps', '30', '--output', 'arm']]
+    assert call('export', 'rfdetr:RFDETRNano', '--input-size', 384)[:2] == (0, 'RFDETRNano.onnx\n')
+    assert commands[1][1:] == ['rfdetr', 'RFDETRNano', 'RFDETRNano.onnx', '384', '384']
+    for argv, problem in (
+        ((policy, '--input-size', 8), '--input-size has no effect without another library than L'),
+        (('yolo11n.pt', '--', '--fps', 30), '-- OPTIONS has no effect without LeRobot.'),
+        (('rfdetr:RFDETRNano', '--input-size', '384x640'), '--input-size is 384x640, but the net'),
+    ):
+        code, _, err = call('export', *argv)
+        assert code == 1 and err.startswith(f'trt-ros export: {problem}')
+    assert len(commands) == 2
 
 
 def test_the_command_is_printed_where_the_library_is_missing(call, monkeypatch):

@@ -395,10 +395,11 @@ def test_a_data_set_with_its_images_is_loaded_by_supervision(label, tmp_path):
 @pytest.mark.parametrize(
     'flags, message',
     [
-        ('--images', 'Add --coco, or'),
-        ('--track', 'Add --coco, --parquet, --video or --select'),
-        ('--budget 9', 'Add --select, or'),
-        ('--gpus-per-worker 0', 'Add --ray, or'),
+        ('--images', 'Use --coco, or'),
+        ('--track', 'Use --coco, --parquet, --video or --select'),
+        ('--budget 9', 'Use --select, or'),
+        ('--gpus-per-worker 0', 'Use --ray, or'),
+        ('--frames-in-flight 3 --backend onnxruntime', 'Use a GPU or a server, or'),
         ('--start 2 --end 1', 'no part from 2 s to 1 s'),
         ('--report none/report.jsonl', 'The folder none does not exist'),
         ('--end 0', 'no part from 0 s to 0 s'),

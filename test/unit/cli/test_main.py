@@ -279,6 +279,35 @@ def test_a_flag_under_its_old_name_is_read_and_named_anew(tmp_path, monkeypatch,
     assert said.err == 'trt-ros: --cache-dir is now --engine-cache-dir, and will be removed.\n'
 
 
+@pytest.mark.parametrize(
+    'words, needed',
+    [
+        ('cache list --all', 'prune'),
+        ('cache verify --dry-run', 'prune'),
+        ('inspect net.onnx --picture net.svg', 'a bundle (.yaml)'),
+        ('inspect . --json', 'a file'),
+        ('inspect . --layers', 'a single network'),
+        ('inspect both.yaml --layers', 'a single network'),
+    ],
+)
+def test_a_flag_without_effect_is_refused(tmp_path, monkeypatch, capsys, words, needed):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
+    assert cli.main(words.split()) == 1
+    verb, flag = words.split()[0], words.split()[2]
+    assert capsys.readouterr().err == (
+        f'trt-ros {verb}: {flag} has no effect without {needed}.\n'
+        f'Remedy: Use {needed}, or leave {flag} out.\n'
+    )
+
+
+@pytest.mark.parametrize('flag', ['--frames-in-flight', '--contexts'])
+def test_infer_which_takes_one_file_after_another_has_no_flags_of_overlap(capsys, flag):
+    with pytest.raises(SystemExit):
+        cli.main(['infer', 'a.png', '--model', 'a.onnx', flag, '2'])
+    assert f'unrecognized arguments: {flag} 2' in capsys.readouterr().err
+
+
 def test_old_names_of_flags_are_not_in_the_help(capsys):
     for verb in ('bench', 'build', 'cache', 'verify'):
         with pytest.raises(SystemExit):

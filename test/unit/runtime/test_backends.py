@@ -5,10 +5,10 @@ import os
 import numpy as np
 import pytest
 
-from trt_ros.errors import BackendError, ModelError, ParameterError
+from trt_ros.errors import BackendError, ModelError, ParameterError, TrtRosError
 from trt_ros.progress import Reporter
 from trt_ros.runtime import machine_options, options
-from trt_ros.runtime.backends import BACKENDS, Backend, choose_backend
+from trt_ros.runtime.backends import BACKENDS, Backend, choose_backend, open_network
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.vision import letterbox
 
@@ -63,20 +63,44 @@ def test_onnx_runtime_rejects_engine_file(tmp_path):
         CPU.open(PipelineOptions(model_path=str(tmp_path / 'net.engine')), Reporter(), 1)
 
 
+SERVED = {'remote_timeout': 5.0, 'remote_ca_path': 'ca.pem', 'remote_token_path': 'token'}
+SERVER_ONLY = ', '.join(SERVED)
+
+
 @pytest.mark.parametrize(
-    'given, told',
+    ('name', 'given', 'told'),
     [
-        ({}, []),
-        ({'resize': 'stretch'}, []),
+        ('onnxruntime', {}, []),
+        ('onnxruntime', {'resize': 'stretch', 'cpu_threads': 2}, []),
         (
-            {'precision': 'fp16', 'device': 1, 'gpu_wait': 'block'},
-            ['Ignored by ONNX Runtime on the CPU: precision, device, gpu_wait.'],
+            'onnxruntime',
+            {'precision': 'fp16', 'device': 1, 'gpu_wait': 'block', **SERVED},
+            [f'Ignored by ONNX Runtime on the CPU: precision, device, gpu_wait, {SERVER_ONLY}.'],
+        ),
+        ('tensorrt', {'precision': 'fp16', 'gpu_wait': 'block'}, []),
+        (
+            'tensorrt',
+            {'cpu_threads': 2, **SERVED},
+            [f'Ignored by TensorRT: cpu_threads, {SERVER_ONLY}.'],
+        ),
+        ('triton', {'remote_timeout': 5.0}, []),
+        (
+            'triton',
+            {'precision': 'fp16', 'cpu_threads': 2, 'engine_cache_dir': 'cache'},
+            [
+                'Ignored by Triton or another inference server: precision, engine_cache_dir, '
+                'cpu_threads.'
+            ],
         ),
     ],
 )
-def test_gpu_options_are_reported_as_ignored_on_cpu(caplog, tmp_path, given, told):
-    with pytest.raises(ModelError, match='The model file'):
-        CPU.open(PipelineOptions(model_path=str(tmp_path / 'none.onnx'), **given), Reporter(), 1)
+def test_options_of_other_backends_are_reported_as_ignored(
+    caplog, tmp_path, use_backend, name, given, told
+):
+    use_backend(next(each for each in BACKENDS if each.name == name))
+    path = 'grpc://localhost:1/net' if name == 'triton' else str(tmp_path / 'none.onnx')
+    with pytest.raises(TrtRosError):
+        open_network(PipelineOptions(model_path=path, **given), Reporter())
     assert caplog.messages == told
 
 

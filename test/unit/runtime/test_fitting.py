@@ -15,7 +15,7 @@ from trt_ros.families.registry import (
     TENSORS,
 )
 from trt_ros.model.feeds.tensor import TensorFeed
-from trt_ros.runtime.fitting import fit, resolve
+from trt_ros.runtime.fitting import default_families, fit, resolve
 from trt_ros.runtime.options import LabeledOptions, ModelOptions, PipelineOptions
 from trt_ros.runtime.runner import Network
 from trt_ros.tensors import TensorSpec
@@ -70,6 +70,31 @@ def test_options_without_effect_on_a_decoder_are_refused_or_told(caplog):
     assert feed.preprocess.pad_value == 3
     fit(network('y (1, 1, 64, 96)'), LabeledOptions(labels=('a', 'b'), decoder='depth'), DEPTHS)
     assert caplog.messages == ['Ignored by the decoder depth: the names of classes.']
+
+
+@pytest.mark.parametrize(
+    ('binding', 'given', 'told'),
+    [
+        ((), {'mean': (1.0, 2.0, 3.0)}, []),
+        ((), {'regions': True, 'max_regions': 3, 'decoder': 'embedding'}, []),
+        (
+            (),
+            {'max_regions': 3, 'region_scale': 2.0},
+            ['Ignored by a network of whole images: max_regions, region_scale.'],
+        ),
+        (('images=tensor:t',), {'decoder': 'tensor', 'strict': False}, []),
+        (
+            ('images=tensor:t',),
+            {'mean': (1.0, 2.0, 3.0), 'resize': 'stretch', 'input_size': (8, 8), 'regions': True},
+            ['Ignored by a network without images: resize, mean, input_size, regions.'],
+        ),
+    ],
+)
+def test_options_without_effect_on_the_inputs_are_told(caplog, binding, given, told):
+    options = ModelOptions(inputs=binding, **given)
+    classes = network('scores (1, 1000)')
+    fit(classes, options, default_families(classes, options))
+    assert caplog.messages == told
 
 
 def test_a_dynamic_size_comes_from_options_metadata_or_default():
