@@ -12,15 +12,17 @@ from support.ros_messages import BLACK, GREEN, RED, as_image, half_and_half, pix
 PIXELS = {'mean': [0.0] * 3, 'std': [1.0] * 3}
 
 
-def test_equal_depth_in_a_hundred_frames_is_a_warning(start, peer, models):
-    _, ask = start('depth', 'flat', models['depth'])
-    depths = peer.inbox(Image, '/flat/depth')
+def test_depth_comes_with_the_calibration_of_its_camera_and_an_equal_one_is_a_warning(
+    start, peer, models
+):
+    node, ask = start('depth', 'near', models['depth'], **PIXELS)
+    depths = peer.inbox(Image, '/near/depth')
     statuses = peer.inbox(DiagnosticArray, '/diagnostics')
     for _ in range(100):
         ask(half_and_half((9, 9, 9), (9, 9, 9)), depths)
     array = statuses.wait_for(
         lambda array: (
-            array.status[0].name == 'flat: image'
+            array.status[0].name == 'near: image'
             and array.status[0].level == DiagnosticStatus.WARN
         ),
         'a warning',
@@ -28,12 +30,6 @@ def test_equal_depth_in_a_hundred_frames_is_a_warning(start, peer, models):
     problem = 'equal depth of all pixels in the last 100 frames'
     assert array.status[0].message.startswith(f'impossible results: {problem}; check decoder')
     assert KeyValue(key='impossible results', value=problem) in array.status[0].values
-    ask(half_and_half(RED, BLACK), depths)
-
-
-def test_depth_comes_with_the_calibration_of_its_camera(start, peer, models):
-    node, ask = start('depth', 'near', models['depth'], **PIXELS)
-    depths = peer.inbox(Image, '/near/depth')
     picture = half_and_half(RED, BLACK)
     depth = pixels_of(ask(picture, depths))
     assert (depth[:, :20] == 1).all()

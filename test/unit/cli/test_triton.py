@@ -130,7 +130,7 @@ def test_a_bundle_is_refused(write, tmp_path):
     assert 'Triton is for one network, but' in text and not repository.exists()
 
 
-def test_engine_is_served_with_the_batch_it_was_built_for(write, engine):
+def test_engine_is_served_with_the_batch_it_was_built_for_and_no_larger_one(write, engine):
     path = engine(b'ftrt', SIDECAR)
     repository, _ = write(path)
     config = config_of(repository / 'net')
@@ -140,10 +140,7 @@ def test_engine_is_served_with_the_batch_it_was_built_for(write, engine):
     # Triton has no scalars.
     assert [list(each.dims) for each in config.output] == [[4], [1]]
     assert [each.HasField('reshape') for each in config.output] == [False, True]
-
-
-def test_larger_batch_than_the_engine_was_built_for_is_refused(write, engine):
-    _, text = write(engine(b'ftrt', SIDECAR), '--max-batch-size', '5', code=1)
+    _, text = write(path, '--max-batch-size', '5', code=1)
     assert 'is 5, but the model takes up to 4' in text
 
 

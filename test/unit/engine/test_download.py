@@ -146,11 +146,6 @@ def test_a_model_is_downloaded_once_and_then_needs_no_network(server, get, tmp_p
     assert not parts(tmp_path)
 
 
-def test_a_page_of_the_hub_is_the_model_that_it_shows(server, get):
-    page = 'https://huggingface.co/maker/net/blob/main/onnx/model.onnx'
-    assert get(page) == get(NAME)
-
-
 def test_external_data_is_downloaded_with_its_model(server, get, tmp_path):
     weight = np.arange(64, dtype=np.float32)
     model = parse_network(
@@ -288,7 +283,8 @@ def test_what_cannot_be_downloaded_is_refused(address, problem, server, get):
         get(address)
 
 
-def test_a_plain_address_is_taken_with_its_hash(server, get):
+def test_a_page_of_the_hub_is_its_model_and_a_plain_address_is_taken_with_its_hash(server, get):
+    assert get('https://huggingface.co/maker/net/blob/main/onnx/model.onnx') == get(NAME)
     path = get(f'{server.address}/onnx/model.onnx?version=1#sha256={digest(CONTENT)}')
     assert Path(path).read_bytes() == CONTENT
     assert Path(path).name == 'model.onnx'

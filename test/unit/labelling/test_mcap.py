@@ -51,9 +51,14 @@ def expected(numbers):
     return [('/b' if each % 3 else '/a', each * 10, each % 256) for each in numbers]
 
 
-def test_a_file_without_messages_is_readable(tmp_path):
-    McapWriter(tmp_path / 'a.mcap', TOPICS).close()
-    assert read(tmp_path / 'a.mcap') == []
+def test_a_file_without_messages_is_readable_not_overwritten_and_keeps_its_topics(tmp_path):
+    path = tmp_path / 'a.mcap'
+    McapWriter(path, TOPICS).close()
+    assert read(path) == []
+    with pytest.raises(ParameterError, match=r'(?s)cannot be written.*File exists'):
+        McapWriter(path, TOPICS)
+    with pytest.raises(ParameterError, match='Cause: It has other topics'):
+        McapWriter(path, TOPICS[:1], resume=True)
 
 
 def test_nothing_is_written_after_a_failed_write(tmp_path):
@@ -186,15 +191,3 @@ def test_a_chunk_with_another_message_is_damaged(tmp_path):
     path.write_bytes(path.read_bytes().replace(message(2), message(77)))
     with pytest.raises(BadFrameError, match='is damaged'):
         read(path)
-
-
-def test_other_topics_are_not_continued(tmp_path):
-    McapWriter(tmp_path / 'a.mcap', TOPICS).close()
-    with pytest.raises(ParameterError, match='Cause: It has other topics'):
-        McapWriter(tmp_path / 'a.mcap', TOPICS[:1], resume=True)
-
-
-def test_an_existing_file_is_not_overwritten(tmp_path):
-    (tmp_path / 'a.mcap').touch()
-    with pytest.raises(ParameterError, match=r'(?s)cannot be written.*File exists'):
-        McapWriter(tmp_path / 'a.mcap', TOPICS)

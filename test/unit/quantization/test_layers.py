@@ -32,18 +32,15 @@ def test_onnx_reads_the_rounded_values_back(quant_format):
     assert np.abs(rounded).max() == quant_format.largest
 
 
-def test_int8_rounds_to_multiples_of_the_scale():
+def test_int8_rounds_to_multiples_of_the_scale_which_also_zeros_have():
     found = INT8.simulate(np.array([0, 0.4, 0.6, 300, -300]), 127.0)
     assert found.tolist() == [0, 0, 1, 127, -127]
+    assert INT8.scales(np.zeros(2)).tolist() == pytest.approx([1 / 127] * 2, rel=2**-7)
 
 
 def test_fp8_keeps_three_bits_of_mantissa():
     # Between 16 and 32 the step is 2; a tie goes to the even one.
     assert FP8.round(np.array([16.9, 17.0, 17.1, 19.0])).tolist() == [16.0, 16.0, 18.0, 20.0]
-
-
-def test_range_of_zeros_has_a_scale():
-    assert INT8.scales(np.zeros(2)).tolist() == pytest.approx([1 / 127] * 2, rel=2**-7)
 
 
 AMAX = {'images': 4.0, 'a': 6.0}
@@ -181,15 +178,18 @@ def test_kept_layers_stay_in_float(residual_model, pattern):
     assert 'kept by --keep' in network.left_out.values()
 
 
-def test_model_without_layers_to_quantize_is_refused(residual_model):
+def test_models_without_layers_to_quantize_quantized_or_of_float16_are_refused(residual_model):
     with pytest.raises(ParameterError, match=r'(?s)no layer to quantize.*a: kept by --keep'):
         QuantNetwork(residual_model(), ['Conv'])
-
-
-def test_quantized_model_is_refused(residual_model):
     _, found = quantized(residual_model(), INT8)
     with pytest.raises(ModelError, match='quantized already'):
         QuantNetwork(found)
+    model = residual_model()
+    for tensor in model.graph.initializer:
+        values = onnx.numpy_helper.to_array(tensor).astype(np.float16)
+        tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
+    with pytest.raises(ParameterError, match='weights are float16, not float32'):
+        QuantNetwork(model)
 
 
 def test_convolution_of_box_distributions_does_not_hide_the_one_before(residual_model):
@@ -202,15 +202,6 @@ def test_convolution_of_box_distributions_does_not_hide_the_one_before(residual_
     network = QuantNetwork(model)
     assert [layer.name for layer in network.layers] == ['a', 'b']
     assert (network.head, set(network.left_out)) == (['logits'], {'head', 'dfl'})
-
-
-def test_float16_weights_are_refused(residual_model):
-    model = residual_model()
-    for tensor in model.graph.initializer:
-        values = onnx.numpy_helper.to_array(tensor).astype(np.float16)
-        tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
-    with pytest.raises(ParameterError, match='weights are float16, not float32'):
-        QuantNetwork(model)
 
 
 def fp8_layers(shape, op='Conv', attributes=''):

@@ -23,12 +23,9 @@ def labels_file(tmp_path):
 def test_the_parameter_comes_first_then_the_file_then_the_metadata(labels_file):
     path = labels_file('cat\ndog\neel\n')
     assert class_names(['a', 'b', 'c'], path, ULTRALYTICS, 3) == ('a', 'b', 'c')
+    assert class_names(['coco', 'voc'], '', {}, 2) == ('coco', 'voc')  # No built-in list.
     assert class_names([], path, ULTRALYTICS, 3) == ('cat', 'dog', 'eel')
     assert class_names([], '', ULTRALYTICS, 3) == ('person', 'traffic light', "d'or")
-
-
-def test_several_names_are_no_built_in_list():
-    assert class_names(['coco', 'voc'], '', {}, 2) == ('coco', 'voc')
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,14 @@ def pictures():
     return [pixels for pixels, *_ in held_out(2)]
 
 
+def ranked(path, pictures, truths=(), **options):
+    """Rank the readings of a network."""
+    given = ModelOptions(model_path=str(path), backend='onnxruntime', **options)
+    network, *_ = open_network(given, Reporter())
+    with closing(network):
+        return search(network, given, pictures, truths or [None] * len(pictures), score=0.25)
+
+
 @pytest.fixture
 def rank(tmp_path):
     """Rank the readings of a network of shapes."""
@@ -42,12 +50,7 @@ def rank(tmp_path):
 
     def run(pictures, task='detect', truths=(), published=None, **options):
         path = save_shapes(tmp_path / 'shapes.onnx', task, **(published or {}))
-        given = ModelOptions(model_path=str(path), backend='onnxruntime', **options)
-        network, *_ = open_network(given, Reporter())
-        try:
-            return search(network, given, pictures, truths or [None] * len(pictures), score=0.25)
-        finally:
-            network.close()
+        return ranked(path, pictures, truths, **options)
 
     return run
 
@@ -101,21 +104,15 @@ def test_images_that_a_network_makes_are_not_ranked(pictures, tmp_path):
     path = save_network(
         tmp_path / 'same.onnx', 'y = Identity(x)', {'x': (1, 3, 8, 8)}, {'y': (1, 3, 8, 8)}
     )
-    options = ModelOptions(model_path=path, backend='onnxruntime', decoder='image')
-    network, *_ = open_network(options, Reporter())
-    with closing(network), pytest.raises(ParameterError, match='decoder image are not ranked'):
-        search(network, options, pictures, [None] * len(pictures), score=0.25)
+    with pytest.raises(ParameterError, match='decoder image are not ranked'):
+        ranked(path, pictures, decoder='image')
 
 
 def test_results_that_do_not_depend_on_the_picture_are_worth_nothing(pictures, tmp_path):
     from support.task_networks import save_task_networks
 
     for task in ('instances', 'pose'):
-        path = save_task_networks(tmp_path)[task]
-        options = ModelOptions(model_path=str(path), backend='onnxruntime')
-        network, *_ = open_network(options, Reporter())
-        order = search(network, options, pictures, [None] * 2, score=0.25)
-        network.close()
+        order = ranked(save_task_networks(tmp_path)[task], pictures)
         assert all(each.is_weak and each.is_tied for each in order)
 
 
@@ -239,14 +236,11 @@ def test_agreement_of_objects(result, truth, expected):
     assert agreement_with(result, truth) == pytest.approx(expected)
 
 
-def test_agreement_of_class_scores():
+def test_agreement_of_class_scores_needs_names_and_depth_has_no_truth():
     result = Classification(np.array([0.25, 0.75], np.float32), class_names=('cat', 'dog'))
     assert agreement_with(result, Truth(1, ('dog',), np.array([BOX]))) == 0.75
     result.class_names = ()
     with pytest.raises(ParameterError, match='need the names of its classes'):
         agreement_with(result, Truth(1, ('dog',)))
-
-
-def test_depth_has_no_truth():
     with pytest.raises(ParameterError, match='do not apply to Depth'):
         agreement_with(Depth(np.ones((2, 2), np.float32)), Truth(1))

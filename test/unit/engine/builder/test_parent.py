@@ -114,7 +114,7 @@ def test_the_weeds_detector_builds(weeds, rtx, precision):
     assert report['outputs'][0]['shape'] == [1, 3549, 8]
 
 
-def test_progress_names_phases_and_never_decreases(models, rtx):
+def test_progress_names_phases_and_never_decreases(models, rtx, caplog):
     seen = []
     build(models.conv(layers=40), BuildOptions(), rtx, report=Reporter(seen.append)).plan.close()
     phases = [one.phase for one in seen]
@@ -128,11 +128,10 @@ def test_progress_names_phases_and_never_decreases(models, rtx):
     assert percents == sorted(percents) and percents[-1] == 100.0
     elapsed = [one.elapsed_seconds for one in seen]
     assert max(np.diff(elapsed)) < 10  # Reports go on while TensorRT is silent.
+    assert '[VERBOSE]' not in caplog.text
 
 
 def test_log_of_tensorrt_reaches_its_logger_at_debug_level(models, rtx, caplog):
-    build(models.conv(), BuildOptions(), rtx).plan.close()
-    assert '[VERBOSE]' not in caplog.text
     caplog.set_level(logging.DEBUG, 'trt_ros.tensorrt_rtx')
     build(models.conv(), BuildOptions(), rtx).plan.close()
     assert '[VERBOSE] Parsing node: conv_0 [Conv]' in caplog.messages

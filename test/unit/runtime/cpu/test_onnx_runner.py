@@ -154,21 +154,18 @@ def test_log_line_reports_measured_times(write):
     )
 
 
-def test_requested_threads_are_used_without_measuring(write):
+def test_requested_threads_are_used_without_measuring_and_do_not_spin(write):
     runner = OnnxRuntimeRunner.open(write(), threads=3)
     assert runner.tune_threads(X, pytest.fail) == ()
     assert options_of(runner).intra_op_num_threads == 3
+    # Neither between frames nor in a run, where others may need the CPU that it waits for.
+    spins = options_of(runner).get_session_config_entry('session.intra_op.allow_spinning')
+    assert spins == '0'
 
 
 def test_measures_median_of_real_runs(write):
     runner = OnnxRuntimeRunner.open(write(), threads=1)
     assert 0 < onnx_cpu._run_seconds(runner._session, X) < onnx_cpu.MEASURED_SECONDS
-
-
-def test_threads_do_not_spin(write):
-    """Neither between frames nor in a run, where others may need the CPU that it waits for."""
-    options = options_of(OnnxRuntimeRunner.open(write()))
-    assert options.get_session_config_entry('session.intra_op.allow_spinning') == '0'
 
 
 # Files that are no models.
@@ -281,11 +278,6 @@ def test_without_onnxruntime_the_error_is_the_pip_command(write, monkeypatch):
         OnnxRuntimeRunner.open(path)
 
 
-def test_the_module_itself_imports_no_onnxruntime():
-    code = 'import sys, trt_ros.runtime.cpu.onnx_runner; sys.exit("onnxruntime" in sys.modules)'
-    run_script(code)
-
-
 @pytest.mark.parametrize('usable', [1, 3])
 def test_a_restricted_cpu_set_gets_one_thread_per_usable_core(write, usable):
     code = f"""
@@ -293,6 +285,7 @@ import os, sys
 os.cpu_count = lambda: 64
 os.sched_getaffinity = lambda pid: set(range({usable}))
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
+assert 'onnxruntime' not in sys.modules, 'the module itself imports it'
 import onnxruntime
 before = len(os.listdir('/proc/self/task'))
 runner = OnnxRuntimeRunner.open(sys.argv[1])
