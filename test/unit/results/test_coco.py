@@ -54,8 +54,9 @@ def test_boxes_like_those_of_annotations_are_all_found_by_pycocotools():
     assert evaluation.stats[0] == pytest.approx(1)
 
 
-def test_classes_that_are_no_category_are_left_out():
+def test_classes_that_are_no_category_and_scores_of_whole_images_are_left_out():
     assert entries_of(detections((0, 0, 8, 8), label=7)) == []
+    assert entries_of(Classification(np.ones(2, np.float32))) == []
 
 
 @pytest.mark.parametrize(
@@ -114,16 +115,15 @@ def test_each_class_of_a_mask_is_an_entry_without_score():
     np.testing.assert_array_equal(mask_utils.decode(second['segmentation']), labels == 1)
 
 
-def test_scores_of_whole_images_have_no_format():
-    assert entries_of(Classification(np.ones(2, np.float32))) == []
-
-
-def test_classes_of_coco_have_its_numbers_with_gaps():
+def test_classes_of_coco_have_its_numbers_with_gaps_and_others_count_from_one():
     ids = category_ids(built_in_names('coco'), 80)
     assert (ids[0], ids[11], ids[79]) == (1, 13, 90)
     with_gaps = category_ids(built_in_names('coco_91'), 91)
     assert 0 not in with_gaps and 12 not in with_gaps
     assert with_gaps[13] == 13
+    assert category_ids(('person', 'weed'), 2) == {0: 1, 1: 2}
+    assert category_ids(('weed',), 2) == {0: 1, 1: 2}
+    assert category_ids(('background', 'road'), 2) == {1: 1}
 
 
 @pytest.mark.parametrize('names', [(), []])
@@ -155,23 +155,19 @@ def test_ids_are_those_of_annotations(tmp_path):
         category_ids(('soil',), 1, ids.categories)
 
 
-def test_annotations_of_several_images_of_one_name_are_refused(tmp_path):
-    path = tmp_path / 'instances.json'
-    images = [{'id': number, 'file_name': f'{number}/a.png'} for number in (1, 2)]
-    path.write_text(json.dumps({'images': images, 'categories': []}))
-    with pytest.raises(ParameterError, match=r'The annotations have 2 images of the name a\.png'):
-        CocoIds.read(path)
+SAME = [{'id': number, 'file_name': f'{number}/a.png'} for number in (1, 2)]
 
 
-@pytest.mark.parametrize('text', ['', '[]', '{"images": 3}', '{"images": [{"id": 1}]}'])
-def test_files_of_another_format_are_refused(tmp_path, text):
+@pytest.mark.parametrize(
+    ('text', 'problem'),
+    [
+        *((each, 'as annotations in COCO format') for each in ('', '[]', '{"images": 3}')),
+        ('{"images": [{"id": 1}]}', 'as annotations in COCO format'),
+        (json.dumps({'images': SAME, 'categories': []}), r'have 2 images of the name a\.png'),
+    ],
+)
+def test_files_of_another_format_or_of_equal_names_are_refused(tmp_path, text, problem):
     path = tmp_path / 'no.json'
     path.write_text(text)
-    with pytest.raises(ParameterError, match='as annotations in COCO format'):
+    with pytest.raises(ParameterError, match=problem):
         CocoIds.read(path)
-
-
-def test_other_classes_count_from_one():
-    assert category_ids(('person', 'weed'), 2) == {0: 1, 1: 2}
-    assert category_ids(('weed',), 2) == {0: 1, 1: 2}
-    assert category_ids(('background', 'road'), 2) == {1: 1}

@@ -157,11 +157,8 @@ def test_json_of_a_tracked_box_has_its_id():
 
 
 @pytest.mark.parametrize('scores', [[0.5, 0.5, 0.5], [np.nan, np.nan, 0.5]])
-def test_equal_or_undefined_scores_give_as_many_as_asked(scores):
+def test_the_best_come_first_and_as_many_as_asked_of_equal_or_undefined_scores(scores):
     assert len(Classification(np.float32(scores)).top(2)) == 2
-
-
-def test_the_names_of_a_classification_begin_with_the_best():
     assert Classification(np.float32([0.25, 0.75]), class_names=NAMES).names == ['dog', 'cat']
 
 
