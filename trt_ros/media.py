@@ -324,9 +324,10 @@ class VideoWriter:
         self._writer.release()
         count = int(cv2.VideoCapture(self._name).get(cv2.CAP_PROP_FRAME_COUNT))
         if count < self._count:
+            Path(self._name).unlink(missing_ok=True)
             raise ParameterError(
                 self._problem,
-                cause=f'The file has {count} of its {self._count} pictures: the disk may be full.',
+                cause=f'The file had {count} of its {self._count} pictures: the disk may be full.',
                 remedy='Free space, or choose another folder with --output.',
             )
 

@@ -128,6 +128,14 @@ def writing_whole(path: Path, remedy: str) -> Iterator[None]:
             raise
 
 
+def write_text(
+    path: Path, text: str, remedy: str = 'Choose another folder with --output.'
+) -> None:
+    """Write a text file anew, or raise ParameterError; see `writing_whole`."""
+    with writing_whole(path, remedy):
+        path.write_text(text, encoding='utf-8')
+
+
 @contextmanager
 def parsing(problem: str, remedy: str, *more: type[Exception]) -> Iterator[None]:
     """Turn errors of a file and of its content, and `more` of a parser, into a ParameterError."""

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from support.scripts import run_script
 from trt_ros.errors import ParameterError
 from trt_ros.regular_file import (
     Blob,
@@ -65,6 +66,24 @@ def test_the_check_of_an_output_leaves_no_trace(tmp_path):
     (tmp_path / 'link.json').symlink_to('new.json')
     check_output_file(tmp_path / 'link.json')
     assert (tmp_path / 'link.json').is_symlink() and not (tmp_path / 'new.json').exists()
+
+
+def test_a_full_disk_leaves_no_part_of_a_text(tmp_path):
+    code = (
+        'import resource, sys; from pathlib import Path\n'
+        'from trt_ros.errors import ParameterError; from trt_ros.regular_file import write_text\n'
+        'resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n'
+        'path = Path(sys.argv[1])\n'
+        'write_text(path, chr(233))\n'
+        'assert path.read_bytes() == b"\\xc3\\xa9"\n'
+        'try: write_text(path, 200_000 * "x", "Choose another one.")\n'
+        'except ParameterError as error: print(error)'
+    )
+    said = run_script(code, tmp_path / 'a.json', LC_ALL='POSIX', PYTHONUTF8='0').stdout
+    assert said.endswith(
+        'a.json cannot be written.\nCause: File too large\nRemedy: Choose another one.\n'
+    )
+    assert not list(tmp_path.iterdir())
 
 
 def test_private_file_is_synced_before_rename_and_folder_before_return(tmp_path):

@@ -14,7 +14,7 @@ from trt_ros.cli._flags import given_options, refuse_bundle
 from trt_ros.cli.build import build_options
 from trt_ros.engine.options import BuildOptions, flag_of
 from trt_ros.errors import ParameterError, printable
-from trt_ros.regular_file import check_output_file
+from trt_ros.regular_file import check_output_file, writing_whole
 from trt_ros.runtime.options import TiledOptions, changed_options
 
 if TYPE_CHECKING:
@@ -211,7 +211,10 @@ def fastest(rows: Sequence[Mapping[str, Any]]) -> str:
 def export_times(path: Path, results: Sequence[Mapping[str, Any]]) -> None:
     """Write the times of every frame as CSV: one line per frame, one column per step, in ms."""
     steps = list(dict.fromkeys(step for found in results for step in found['times_ms']))
-    with path.open('w', newline='', encoding='utf-8') as file:
+    with (
+        writing_whole(path, 'Choose another file with --export-times.'),
+        path.open('w', newline='', encoding='utf-8') as file,
+    ):
         table = csv.writer(file)
         table.writerow(['image', 'precision', 'frame number', *(f'{step} (ms)' for step in steps)])
         for found in results:

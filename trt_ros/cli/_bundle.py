@@ -8,6 +8,7 @@ from typing import Any
 from trt_ros.engine.sidecar import tensors_of
 from trt_ros.model.bundle import Bundle
 from trt_ros.model.leapp import read_bundle
+from trt_ros.regular_file import write_text
 
 WIDTH, GAP, ROW = 260, 300, 18  # Of a network in a picture, in pixels.
 SHOWN = 45  # Characters of a source in a picture: as many as the gap is wide.
@@ -154,10 +155,12 @@ def draw_bundle(found: Mapping[str, Any], path: Path) -> None:
         route = f'h{side} V{below} H{to_x - side} V{to_y - 4} h{side}'
         parts.append(_path(f'M{x} {y - 4} {route}', ' stroke-dasharray="4"'))
     width = GAP + len(found['networks']) * (WIDTH + GAP)
-    path.write_text(
+    write_text(
+        path,
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" '
         f'height="{bottom + 12 * len(back) + 20}" '
-        f'font-family="sans-serif" font-size="12">{"".join(parts)}</svg>\n'
+        f'font-family="sans-serif" font-size="12">{"".join(parts)}</svg>\n',
+        'Choose another file with --picture.',
     )
 
 

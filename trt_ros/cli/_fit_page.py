@@ -16,7 +16,7 @@ from trt_ros.drawing.panels import Panel, in_rows
 from trt_ros.errors import printable
 from trt_ros.families.mismatches import TASKS
 from trt_ros.media import write_picture
-from trt_ros.regular_file import writing
+from trt_ros.regular_file import write_text
 from trt_ros.runtime.cpu.pipeline import CpuPipeline
 from trt_ros.runtime.ranking import Ranked
 from trt_ros.runtime.runner import Runner
@@ -60,7 +60,7 @@ def write_page(
             result = pipeline.infer(Frame.from_pixels(pixels), Thresholds(score))
             drawn.append(Panel(draw(pixels.copy(), result), Path(name).name))
         line, parameters = line_of(number, each), parameters_of(each)
-        _write(folder / f'{number}.yaml', f'# {printable(line)}\n{parameters}')
+        write_text(folder / f'{number}.yaml', f'# {printable(line)}\n{parameters}')
         row = in_rows([drawn], HEIGHT)
         rows.append([Panel(row, line)])
         _, data = cv2.imencode('.jpg', row, [cv2.IMWRITE_JPEG_QUALITY, 85])
@@ -72,7 +72,7 @@ def write_page(
     if rows:
         write_picture(folder / 'fit.png', in_rows(rows, rows[0][0].pixels_bgr.shape[0]))
     title = escape(f'Readings of {Path(order[0].candidate.options.model_path).name}')
-    _write(
+    write_text(
         folder / 'fit.html',
         f'<!doctype html><meta charset="utf-8"><title>{title}</title><style>{STYLE}</style>'
         f'<h1>{title}</h1><p>{escape(verdict)}</p>{"".join(sections)}\n',
@@ -95,8 +95,3 @@ def parameters_of(each: Ranked) -> str:
         {'/**': {'ros__parameters': plain}}, sort_keys=False, default_flow_style=None
     )
     return f'# ros2 run trt_ros {TASKS[task].node} --ros-args --params-file THIS_FILE\n{text}'
-
-
-def _write(path: Path, text: str) -> None:
-    with writing(path):
-        path.write_text(text)

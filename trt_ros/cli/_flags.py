@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from math import inf, isfinite
 from pathlib import Path
@@ -235,10 +236,18 @@ def refuse_bundle(model: Path | str, user: str) -> None:
         )
 
 
-def make_output_folder(folder: Path) -> None:
-    """Create the folder of --output, or raise ParameterError."""
+@contextmanager
+def output_folder(folder: Path) -> Iterator[None]:
+    """Create the folder of --output, or raise ParameterError; delete it if it stays empty."""
+    new = [each for each in (folder, *folder.parents) if not each.exists()]
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            for each in new:
+                each.rmdir()
 
 
 def thresholds_of(args: Namespace) -> Thresholds:

@@ -15,12 +15,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from trt_ros.cli._flags import (
-    given_options,
-    make_output_folder,
-    refuse_without_effect,
-    thresholds_of,
-)
+from trt_ros.cli._flags import given_options, output_folder, refuse_without_effect, thresholds_of
 from trt_ros.cli._samples import expand, is_video
 from trt_ros.drawing import draw
 from trt_ros.errors import BadFrameError, ParameterError, TensorMismatchError, printable
@@ -34,7 +29,7 @@ from trt_ros.media import (
     write_picture,
 )
 from trt_ros.model.array_files import FILES, read_arrays
-from trt_ros.regular_file import check_output_file, writing_whole
+from trt_ros.regular_file import check_output_file, write_text
 from trt_ros.results.base import Result
 from trt_ros.results.labels import CocoIds, category_ids, check_unique
 from trt_ros.runtime.options import TiledOptions
@@ -83,8 +78,7 @@ class CocoFile:
 
     def write(self) -> None:
         """Write the file, or raise ParameterError."""
-        with writing_whole(self._path, 'Choose another file with --coco.'):
-            self._path.write_text(json.dumps(self._entries))
+        write_text(self._path, json.dumps(self._entries), 'Choose another file with --coco.')
 
 
 def _image_ids(files: Sequence[Path], known: Mapping[str, int] | None) -> dict[Path, int]:
@@ -109,11 +103,11 @@ def infer(args: Namespace) -> int:
     options, thresholds = given_options(args, TiledOptions), thresholds_of(args)
     folder = args.output or (None if args.json else Path('results'))
     paths = list(expand(args.files))
-    if folder is not None:
-        _check_inputs(folder, paths)
-        make_output_folder(folder)
     entries: list[dict[str, Any]] = []
     with ExitStack() as stack:
+        if folder is not None:
+            _check_inputs(folder, paths)
+            stack.enter_context(output_folder(folder))
         pipeline: Pipeline[Any] = Pipeline.open(options)
         stack.callback(pipeline.close)
         for line in (*pipeline.log_lines, *_ignored(args, pipeline)):
@@ -253,5 +247,4 @@ def _array_writer(annotated: Path, number: str = '') -> Callable[..., str]:
 
 
 def _write_json(path: Path, entries: Sequence[dict[str, Any]]) -> None:
-    with writing_whole(path, 'Choose another folder with --output.'):
-        path.write_text(json.dumps(entries, indent=1) + '\n')
+    write_text(path, json.dumps(entries, indent=1) + '\n')

@@ -13,12 +13,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from trt_ros.cli._flags import (
-    given_options,
-    make_output_folder,
-    refuse_without_effect,
-    thresholds_of,
-)
+from trt_ros.cli._flags import given_options, refuse_without_effect, thresholds_of
 from trt_ros.driver import nvidia_driver
 from trt_ros.errors import ParameterError, TrtRosError, printable
 from trt_ros.labelling.batch import RunReport, entry_of, find_recordings, output_names
@@ -29,6 +24,7 @@ from trt_ros.labelling.remote import path_of
 from trt_ros.labelling.selection import merge_selection
 from trt_ros.labelling.task import LabelTask, SelectionOptions, annotations_of, as_trt_ros_error
 from trt_ros.labelling.workers import Labeler, LocalWorker, label_with_workers
+from trt_ros.regular_file import writing
 from trt_ros.runtime.backends import choose_backend
 from trt_ros.runtime.machine_options import LEAST_BUSY
 from trt_ros.runtime.options import LabeledOptions, TiledOptions
@@ -121,7 +117,8 @@ def _tasks(args: Namespace, earlier: Mapping[str, Mapping[str, Any]]) -> list[La
         if args.split:
             tasks = [part for task in tasks for part in task.parts(args.split)]
         for folder in {task.output.parent for task in tasks} if tasks[0].output != output else ():
-            make_output_folder(folder)
+            with writing(folder):
+                folder.mkdir(parents=True, exist_ok=True)
     else:
         raise ParameterError(
             'Recordings or --output are missing.', remedy='Name them, or use --retry REPORT.'

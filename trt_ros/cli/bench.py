@@ -35,6 +35,7 @@ from trt_ros.cli.build import add_build_arguments, build_options
 from trt_ros.engine.options import PRECISIONS, BuildOptions
 from trt_ros.errors import TrtRosError
 from trt_ros.profiling import recording
+from trt_ros.regular_file import write_text
 from trt_ros.runtime.options import BUNDLE_SUFFIXES, ModelOptions, PipelineOptions, TiledOptions
 
 if TYPE_CHECKING:
@@ -114,7 +115,8 @@ def run(args: Namespace) -> int:
     for found in results:
         del found['times_ms']
     if args.json:
-        args.json.write_text(json.dumps({'log': log_lines, 'results': results}, indent=1))
+        text = json.dumps({'log': log_lines, 'results': results}, indent=1)
+        write_text(args.json, text, 'Choose another file with --json.')
     return 0
 
 

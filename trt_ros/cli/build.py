@@ -110,7 +110,9 @@ def _members(path: Path, options: BuildOptions) -> Iterator[tuple[str, Path, Bui
     for file, member in zip(regions, members):
         own = build_options_of(member, member.max_regions)
         size, precision = own.input_size, own.precision
-        batch = replace(options, batch=own.batch, input_size=size, precision=precision)
+        batch = replace(
+            options, batch=own.batch, input_size=size, precision=precision, cut_nms=False
+        )
         yield file.name, file.path, batch
 
 

@@ -29,9 +29,9 @@ from trt_ros.cli._flags import (
     add_option_flags,
     comma_separated,
     given_options,
-    make_output_folder,
     model_argument,
     number,
+    output_folder,
     positive,
 )
 from trt_ros.errors import ParameterError, counted, printable
@@ -71,18 +71,33 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Rank the readings, write the page and print; 1 when no result is confirmed."""
+    from trt_ros.cli._fit_page import line_of
+
+    options = given_options(args, ModelOptions)
+    if args.annotations and args.counts:
+        raise ParameterError('Both --annotations and --counts are given.', remedy='Give one.')
+    with output_folder(args.output):
+        order, verdict = _rank(args, options)
+    if args.json:
+        print(json.dumps([_entry(each) for each in order], indent=1))
+    else:
+        lines = [line_of(number, each) for number, each in enumerate(order[:PRINTED], 1)]
+        print(*map(printable, lines), sep='\n')
+    print(printable(verdict, lines=True), file=sys.stderr)
+    print(args.output / 'fit.html', file=sys.stderr)
+    return int(order[0].is_weak)
+
+
+def _rank(args: Namespace, options: ModelOptions) -> tuple[Sequence[Ranked], str]:
+    """Rank the readings and write the page; return them, and what the pictures say."""
     from tqdm import tqdm
 
-    from trt_ros.cli._fit_page import line_of, write_page
+    from trt_ros.cli._fit_page import write_page
     from trt_ros.cli._samples import frames
     from trt_ros.runtime.backends import open_network
     from trt_ros.runtime.ranking import search
     from trt_ros.vision.frame import to_color
 
-    options = given_options(args, ModelOptions)
-    if args.annotations and args.counts:
-        raise ParameterError('Both --annotations and --counts are given.', remedy='Give one.')
-    make_output_folder(args.output)
     pictures = [
         (name, to_color(frame, 'bgr').copy())
         for name, frame in islice(frames(args.images, args.max_image_pixels), args.max_images)
@@ -108,14 +123,7 @@ def run(args: Namespace) -> int:
         )
         verdict = '\n'.join(_verdict(order, has_truth=any(truths)))
         write_page(args.output, network, order, pictures, verdict, score=args.score_threshold)
-    if args.json:
-        print(json.dumps([_entry(each) for each in order], indent=1))
-    else:
-        lines = [line_of(number, each) for number, each in enumerate(order[:PRINTED], 1)]
-        print(*map(printable, lines), sep='\n')
-    print(printable(verdict, lines=True), file=sys.stderr)
-    print(args.output / 'fit.html', file=sys.stderr)
-    return int(order[0].is_weak)
+    return order, verdict
 
 
 def _truths(args: Namespace, names: Sequence[str]) -> list[Truth | None]:

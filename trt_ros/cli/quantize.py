@@ -27,7 +27,7 @@ from trt_ros.cli.build import REPEATED, Bar
 from trt_ros.errors import BadFrameError, ParameterError, printable
 from trt_ros.progress import Reporter
 from trt_ros.quantization.options import QuantOptions
-from trt_ros.regular_file import check_output_file
+from trt_ros.regular_file import check_output_file, write_text
 from trt_ros.runtime.options import PREPROCESSING, LabeledOptions
 from trt_ros.vision.pixel_limit import PixelLimit
 
@@ -90,7 +90,8 @@ def run(args: Namespace) -> int:
                 args.model, args.output, args.to, pipeline_options, report
             )
     if args.json:
-        args.json.write_text(json.dumps(found.as_dict(), indent=1))
+        text = json.dumps(found.as_dict(), indent=1)
+        write_text(args.json, text, 'Choose another file with --json.')
     _print(found)
     if found.engine:
         found.engine.raise_problem(args.output)

@@ -177,9 +177,12 @@ class EngineCache:
         make_private(path.parent, self.root)
         sidecar['plan_sha256'], sidecar['plan_nbytes'] = sha256_of(built.plan), built.plan.tell()
         built.plan.seek(0)
-        # The sidecar first: an engine without one is never used.
-        write_sidecar(path, sidecar)
         write_atomically(path, built.plan)
+        try:
+            write_sidecar(path, sidecar)
+        except OSError:
+            remove(path)  # Without its sidecar, it is never used.
+            raise
         return Entry(path, sidecar, reason)
 
     def problem(self, path: Path, *, key: str = '') -> str:

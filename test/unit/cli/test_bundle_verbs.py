@@ -105,8 +105,9 @@ def test_build_builds_each_network(tmp_path, capsys):
     assert main(['build', path, '--force', '--log', str(log)]) == 0
     assert all(f'{name}.onnx' in log.read_text() for name in 'AB')
     capsys.readouterr()
-    assert main(['build', path, '--profile', 'ai1=1:1:1']) == 1
-    assert 'given for a bundle' in capsys.readouterr().err
+    for flags in (['--profile', 'ai1=1:1:1'], ['--batch', '2'], ['--cut-nms']):
+        assert main(['build', path, *flags]) == 1
+        assert 'is given for a bundle.\nCause: The bundle declares' in capsys.readouterr().err
 
 
 def test_bench_runs_a_bundle_but_not_its_layers(tmp_path, capsys):

@@ -48,6 +48,15 @@ def test_a_page_and_the_parameters_of_each_reading_are_written(fit, tmp_path):
         assert len(pipeline(tmp_path / 'a.png')) > 0
 
 
+def test_an_error_leaves_no_empty_folder(fit, tmp_path):
+    nested, own = tmp_path / 'new' / 'out', tmp_path / 'own'
+    own.mkdir()
+    for folder in (nested, own):
+        code, _, err, _ = fit('--output', folder, pictures=[tmp_path / 'missing.png'])
+        assert code == 1 and 'Cannot read' in err
+    assert not nested.parent.exists() and own.is_dir()
+
+
 def test_annotations_and_json(fit, tmp_path):
     from demo.scene import CLASSES, held_out
 

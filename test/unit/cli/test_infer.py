@@ -164,6 +164,12 @@ def test_files_of_the_same_name_do_not_overwrite_each_other(infer, picture, tmp_
     assert (first[64, 64].tolist(), second[64, 64].tolist()) == ([0, 0, 255], [0, 255, 0])
 
 
+def test_a_model_that_is_not_there_leaves_no_empty_folder(infer, picture, tmp_path):
+    code, entries, captured = infer(picture(), model=tmp_path / 'missing.onnx')
+    assert (code, entries) == (1, None) and 'missing.onnx does not exist' in captured.err
+    assert not (tmp_path / 'out').exists()
+
+
 def test_an_output_folder_is_refused_that_is_a_file_or_has_the_originals(infer, picture, tmp_path):
     (tmp_path / 'out').write_text('in the way')
     code, _, captured = infer(picture())

@@ -1,5 +1,6 @@
 """Engines are built once, found again, and never believed without proof."""
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -143,6 +144,29 @@ def test_leftovers_of_killed_writer_are_removed(filled, models, rtx):
     orphan.write_text('{}')
     filled.get_or_build(models.conv(), OPTIONS, rtx)
     assert files(filled) == sorted(['.lock', entry.path.name, f'{entry.path.name}.json'])
+
+
+@pytest.mark.parametrize('writer', ['write_atomically', 'write_sidecar'])
+def test_a_full_disk_leaves_no_part_of_a_pair(cache, models, rtx, monkeypatch, writer):
+    def fail(path, *_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(f'trt_ros.engine.cache.{writer}', fail)
+    with pytest.raises(ParameterError, match='No space left on device'):
+        cache.get_or_build(models.conv(), OPTIONS, rtx)
+    assert files(cache) == ['.lock']
+
+
+def test_a_full_disk_leaves_the_engine_that_was_to_be_replaced(filled, models, rtx, monkeypatch):
+    entry = filled.get_or_build(models.conv(), OPTIONS, rtx)
+
+    def fail(path, *_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr('trt_ros.engine.cache.write_atomically', fail)
+    with pytest.raises(ParameterError, match='No space left on device'):
+        filled.get_or_build(models.conv(), OPTIONS, rtx, force=True)
+    assert filled.problem(entry.path) == ''
 
 
 def test_clock_and_locale_do_not_matter_and_force_rebuilds(filled, models, rtx, monkeypatch):

@@ -1,6 +1,9 @@
 """Images worth annotating, by rule."""
 
+import errno
 import json
+import os
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -11,7 +14,7 @@ from support.recordings import raw_image, write_recording
 from trt_ros.cli import main
 from trt_ros.demo import MODEL
 from trt_ros.errors import ParameterError
-from trt_ros.labelling.selection import unmatched_score
+from trt_ros.labelling.selection import merge_selection, unmatched_score
 from trt_ros.labelling.task import SelectionOptions
 
 # The network's scores are the means of red, green and blue; ten images per second.
@@ -112,3 +115,26 @@ def test_unknown_rules_are_refused(rule):
 def test_unknown_classes_are_refused(select):
     _, text = select('rare:purple', code=1)
     assert 'The classes are red, green, blue.' in text
+
+
+def test_a_full_disk_leaves_the_selection_of_earlier_recordings(tmp_path, monkeypatch):
+    empty = json.dumps({'info': {'trt_ros': {}}, 'images': [], 'annotations': []})
+    target, own = tmp_path / 'selected.json', tmp_path / 'drive' / 'annotations.json'
+    own.parent.mkdir()
+    target.write_text(empty)
+    own.write_text(empty)
+    whole = Path.write_text
+
+    def cut(path, text):
+        whole(path, text[:9])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(Path, 'write_text', cut)
+    with pytest.raises(OSError, match='No space left'):
+        merge_selection(own, target, 5)
+    assert target.read_text() == own.read_text() == empty
+    monkeypatch.undo()
+    merge_selection(own, target, 5)
+    assert not own.exists() and [each.name for each in tmp_path.iterdir() if each.is_file()] == [
+        'selected.json'
+    ]

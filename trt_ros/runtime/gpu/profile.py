@@ -71,10 +71,10 @@ def with_published_size(build: BuildOptions | None, path: Path) -> BuildOptions 
 
 def build_options_of_member(build: BuildOptions, file: NetworkFile) -> BuildOptions:
     """Return the options to build a network of a bundle with, for its shapes; or raise."""
-    if build.profiles or build.batch > 1:
+    if build.profiles or build.batch > 1 or build.cut_nms:
         raise ParameterError(
-            'A profile or batch is given for a bundle.',
-            cause='The bundle declares the shape of each input.',
+            'A profile, a batch or a cut of NMS is given for a bundle.',
+            cause='The bundle declares the inputs and outputs of each network, with their shapes.',
             remedy='Leave it out.',
         )
     if is_plan(file.path):
