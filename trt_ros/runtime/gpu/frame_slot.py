@@ -158,6 +158,7 @@ class FrameSlot:
             there = device_address(address, nbytes)
             if there:
                 word[0] = there
+                self._ahead = last, 0, memory  # If only a part of it is launched, too.
                 self._launch(last)
                 self._ahead = last, there, memory
 
@@ -283,9 +284,8 @@ class FrameSlot:
         memory = self._grow_memory(*layout.memory_nbytes)
         if after is not None:
             self.stream.wait_for(after)
-        return self.captured(buffers).get(
-            key, make=lambda: layout.capture(memory, self.stream, self._chunk_nbytes)
-        )
+        capture = layout.placed(memory, self._chunk_nbytes)  # Images are refused here.
+        return self.captured(buffers).get(key, make=lambda: capture(self.stream))
 
     def _grow_memory(
         self, pinned_nbytes: int, image_nbytes: int, result_nbytes: int

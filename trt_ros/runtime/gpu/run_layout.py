@@ -1,6 +1,6 @@
 """Layout of the sources and results of a run in the memory of a slot."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 import numpy as np
@@ -62,8 +62,12 @@ class RunLayout:
         )
         self.memory_nbytes = end if is_in_pinned else self._request_nbytes, end, ends[-1]
 
-    def capture(self, memory: SlotMemory, stream: Stream, chunk_nbytes: int) -> CapturedGraph:
-        """Capture the graph of these runs in memory that is large enough."""
+    def placed(self, memory: SlotMemory, chunk_nbytes: int) -> Callable[[Stream], CapturedGraph]:
+        """
+        Return the function that captures the graph of these runs in memory that is large enough.
+
+        :raises BadFrameError: when a kernel cannot read an image.
+        """
         shared, buffers, pinned = self._shared, self._buffers, memory.pinned
         parts = self._parts(memory)
         header = 0 if memory.image is None else memory.image.ptr
@@ -104,8 +108,9 @@ class RunLayout:
         )
         for i, word, _ in words:  # The network is run before it is captured.
             word[0] = self._zero_copy[i]
-        return CapturedGraph(
-            buffers.capture(buffers.stages(self._geometries, addresses), stream),
+        stages = buffers.stages(self._geometries, addresses)
+        return lambda stream: CapturedGraph(
+            buffers.capture(stages, stream),
             memory,
             addresses,
             buffers.readers(self._geometries, memory.results.view, self._results),

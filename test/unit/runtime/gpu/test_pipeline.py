@@ -93,11 +93,15 @@ def test_larger_image_discards_graphs_of_old_buffers(open_graph, picture):
     assert len(captured(pipeline)) == 2
 
 
-def test_least_recently_used_size_is_evicted(open_graph, picture, set_constants):
+def test_least_recently_used_size_is_evicted_but_not_for_a_refused_image(
+    open_graph, picture, set_constants
+):
     set_constants(MAX_GRAPHS=2)
     pipeline = open_graph(frames_in_flight=1)
     for width in (200, 100, 120, 140):
         pipeline.infer(picture(width, 90), ASKED)
+    with pytest.raises(BadFrameError, match='of depth images'):
+        pipeline.infer(Frame.from_pixels(np.zeros((60, 80), np.float32), '32FC1'), ASKED)
     assert live()['graph'] == 2
 
 

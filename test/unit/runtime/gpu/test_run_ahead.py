@@ -103,6 +103,26 @@ def test_what_a_run_ahead_reads_stays_until_it_has(pipeline, lend, picture, cuda
     assert image_bytes(pipeline, cuda).startswith(frame.data.tobytes())
 
 
+def test_what_was_launched_of_a_run_ahead_that_fails_stays_until_it_has(
+    open_graph, engine, lend, cuda, monkeypatch
+):
+    pipeline, seen = open_graph(engine, frames_in_flight=1, use_graph=False), []
+    frame, ahead = lend(pipeline, width=32, height=24), lend(pipeline)
+    for each in (frame, ahead):
+        pipeline.infer(each, ASKED)
+    ((_, word, _),) = pipeline.slots.all[0]._last.captured.words
+    engine.refuses = True
+    with monkeypatch.context() as context:
+        context.setattr(cuda, '_put', lambda work: seen.append('late') or ())
+        pipeline.run_ahead(ahead.data, 0)
+    assert seen  # Not all stages failed.
+    engine.refuses, seen[:] = False, []
+    cuda.before['cudaStreamSynchronize'] = lambda: seen.append(int(word[0]))
+    pipeline.infer(frame, ASKED)
+    assert seen[:1] == [ahead.data.ctypes.data]
+    assert image_bytes(pipeline, cuda).startswith(frame.data.tobytes())
+
+
 def test_one_run_is_launched_ahead_at_most(pipeline, lend, cuda):
     frame = lend(pipeline)
     assert launches(cuda, lambda: [pipeline.run_ahead(frame.data, 0) for _ in range(9)]) == 1
