@@ -22,6 +22,7 @@ from trt_ros.cli._flags import (
     model_argument,
     positive,
     refuse_bundle,
+    refuse_without_effect,
 )
 from trt_ros.cli.build import REPEATED, Bar
 from trt_ros.errors import BadFrameError, ParameterError, printable
@@ -101,12 +102,16 @@ def run(args: Namespace) -> int:
 def _source(args: Namespace, on_bad: Callable[[BadFrameError], None]) -> FrameSource:
     from trt_ros.cli._samples import count_frames, fingerprint, frames
     from trt_ros.quantization.quantize import FrameSource, limited
+    from trt_ros.recording import is_recording
 
     missing = [str(path) for path in args.images if not path.exists()]
     if missing:
         raise ParameterError(
             f'{", ".join(missing)} does not exist.', remedy='Correct the path of the images.'
         )
+    refuse_without_effect(
+        ('--topic', args.topic, any(map(is_recording, args.images)), 'a recording')
+    )
     count = count_frames(args.images, args.max_image_pixels, args.topic)
 
     def opened() -> Any:

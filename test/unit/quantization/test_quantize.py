@@ -304,6 +304,8 @@ def test_images_of_one_topic_are_used(quantize, tmp_path):
         assert json.loads(report.read_text())['frames'] == count, index
     code, printed = quantize('--topic', '/none', '--force', images=path)
     assert code == 1 and 'has no images on topic /none' in printed.err
+    code, printed = quantize('--topic', '/rear', '--force')
+    assert code == 1 and '--topic has no effect without a recording.' in printed.err
 
 
 def test_images_of_which_none_can_be_read_are_refused(quantize, tmp_path):

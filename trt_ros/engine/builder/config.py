@@ -186,6 +186,8 @@ def _set_tuning(library: Library, config: Any, options: BuildOptions) -> list[st
         ignored.append(
             f'precision fp32: {library.name} still computes float32 matrix products in TF32'
         )
+    if options.io_dtypes == 'lower' and options.precision not in ('fp16', 'bf16'):
+        ignored.append(f'io_dtypes lower: precision {options.precision} keeps all types')
     for option, attribute in (
         ('optimization_level', 'builder_optimization_level'),
         ('avg_timing_iterations', 'avg_timing_iterations'),

@@ -73,6 +73,8 @@ def test_dynamic_shapes_get_requested_profiles_or_the_input_size(models, rtx):
             ['precision fp32', 'optimization_level', 'aux_streams'],
         ),
         ({'precision': 'tf32', 'weight_streaming_budget_mib': 1}, []),
+        ({'io_dtypes': 'lower'}, ['io_dtypes lower: precision auto keeps all types']),
+        ({'io_dtypes': 'lower', 'precision': 'bf16'}, []),
         ({'batch': 4}, ['batch 4: the batch size of the model is fixed']),
         (
             {'sparse': True, 'avg_timing_iterations': 4},
