@@ -193,3 +193,4 @@ def test_lost_objects_have_the_score_0_and_overlapping_views_the_larger_box():
     assert see(1, 1.2) == [('1', 0.5, 0.0)]
     assert rig.to_message(with_lost=False).detections == []
     assert see(1, 1.3, 0.2) == [('1', 0.2, 0.9)]
+    assert see(1, 1.4, np.inf, 1e300, 0.2, np.nan, -0.2) == [('1', 0.2, 0.9)]

@@ -143,7 +143,9 @@ class OverlayNode(CountingNode):
         draw_boxes_3d(
             pixels,
             box_corners(boxes.centers, boxes.sizes, boxes.quaternions),
-            object_labels(boxes.labels, boxes.scores, self._class_ids, boxes.ids),
+            object_labels(
+                boxes.labels, boxes.scores, self._class_ids, [each.id for each in boxes.detections]
+            ),
             camera,
             style=self.parameters.style(),
         )

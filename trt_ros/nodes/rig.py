@@ -64,7 +64,7 @@ class RigTracks:
         self._frame_id = frame_id
         boxes = boxes_in_space(message, self._class_ids)
         corners = box_corners(boxes.centers, boxes.sizes, boxes.quaternions)
-        is_surface = np.array([_is_surface(each) for each in message.detections], bool)
+        is_surface = np.array([_is_surface(each) for each in boxes.detections], bool)
         found = Detections(enclosing_boxes(corners, is_surface), boxes.scores, boxes.labels)
         tracks = self._tracker.update(found, stamp_ns, options, camera=camera)
         here = dict(zip(tracks.ids.tolist(), tracks.indices.tolist()))
@@ -75,7 +75,7 @@ class RigTracks:
             # Where views overlap, one may show a part of the object only.
             volume, last = float(boxes.sizes[index].prod()), self._seen.get(identity)
             if not last or last.camera in (None, camera) or volume >= last.volume:
-                self._seen[identity] = _Seen(camera, message.detections[index], volume)
+                self._seen[identity] = _Seen(camera, boxes.detections[index], volume)
 
     def to_message(self, with_lost: bool) -> Detection3DArray:
         """Return all tracks at the newest time of all cameras; lost ones have the score 0."""

@@ -35,6 +35,9 @@ if TYPE_CHECKING:  # Imports 40 modules.
 
 MessageT = TypeVar('MessageT')
 
+#: Boxes in space that are larger or farther away are invalid.
+MAX_METERS = 1e6
+
 
 def best_hypothesis(detection: Detection2D | Detection3D) -> ObjectHypothesis:
     """Return the hypothesis with the highest score; NaN only if there is no other score."""
@@ -206,36 +209,43 @@ class BoxesInSpace:
     """
     N boxes in space, in the order of the message.
 
+    :param detections: those of the message that have a valid box, N of them.
     :param centers: (N, 3) meters in `frame_id`; `sizes`: (N, 3) meters.
     :param quaternions: (N, 4) x, y, z, w.
     :param scores: (N,) float64; `labels`: (N,) indices of the class ids.
-    :param ids: one per box; '' for none.
     """
 
     frame_id: str
+    detections: list[Detection3D]
     centers: np.ndarray
     sizes: np.ndarray
     quaternions: np.ndarray
     scores: np.ndarray
     labels: np.ndarray
-    ids: list[str]
 
 
 def boxes_in_space(array: Detection3DArray, class_ids: ClassIds) -> BoxesInSpace:
-    """Return the boxes of a message, by their best results; new class ids are added."""
+    """Return the valid boxes of a message, by their best results; new class ids are added."""
+    boxes = np.array([_box_in_space(each) for each in array.detections]).reshape(-1, 10)
+    is_box = (np.abs(boxes) <= MAX_METERS).all(axis=1)  # False for NaN, too.
+    is_box &= (boxes[:, 3:6] >= 0).all(axis=1)
     best = [best_hypothesis(detection) for detection in array.detections]
-    boxes = [detection.bbox for detection in array.detections]
-    centers = [box.center.position for box in boxes]
-    turns = [box.center.orientation for box in boxes]
+    is_box &= np.isfinite([each.score for each in best])
+    detections, best = (list(compress(each, is_box)) for each in (array.detections, best))
+    centers, sizes, quaternions = np.split(boxes[is_box], [3, 6], axis=1)
     return BoxesInSpace(
         array.header.frame_id,
-        np.array([(each.x, each.y, each.z) for each in centers]).reshape(-1, 3),
-        np.array([(box.size.x, box.size.y, box.size.z) for box in boxes]).reshape(-1, 3),
-        np.array([(each.x, each.y, each.z, each.w) for each in turns]).reshape(-1, 4),
+        detections,
+        *(centers, sizes, quaternions),
         np.array([each.score for each in best]),
         class_ids.labels(each.class_id for each in best),
-        [detection.id for detection in array.detections],
     )
+
+
+def _box_in_space(detection: Detection3D) -> tuple[float, ...]:
+    center, size = detection.bbox.center, detection.bbox.size
+    at, turn = center.position, center.orientation
+    return at.x, at.y, at.z, size.x, size.y, size.z, turn.x, turn.y, turn.z, turn.w
 
 
 def detection_3d(

@@ -5,9 +5,12 @@ import pytest
 
 pytest.importorskip('rclpy')
 
+from geometry_msgs.msg import Point, Pose, Quaternion, Vector3
 from std_msgs.msg import Header
 from vision_msgs.msg import (
+    BoundingBox3D,
     Detection2DArray,
+    Detection3D,
     Detection3DArray,
     ObjectHypothesis,
     ObjectHypothesisWithPose,
@@ -19,7 +22,7 @@ from support.typed_detections import to_detection_array
 from trt_ros.errors import BadFrameError
 from trt_ros.ros.class_ids import ClassIds
 from trt_ros.ros.dds.cdr_detections import read_detections
-from trt_ros.ros.messages import read_boxes, read_message
+from trt_ros.ros.messages import boxes_in_space, read_boxes, read_message
 
 
 def message_of(*scores):
@@ -66,3 +69,37 @@ def test_a_score_of_nan_does_not_hide_the_best_one():
     assert read_boxes(serialized(message), ClassIds()).scores.tolist() == [0.75]
     entries = read_detections(serialized(message))
     assert entries[0][:2] == ('best', 0.75)
+
+
+@pytest.mark.parametrize('number', [float('nan'), float('inf'), float('-inf')])
+@pytest.mark.parametrize('field', ['center', 'size', 'orientation', 'score'])
+def test_boxes_in_space_whose_numbers_no_box_has_are_left_out(field, number):
+    message = Detection3DArray(header=Header(frame_id='odom'))
+    for identity in 'abc':
+        is_bad = identity == 'b'
+        values = {'center': 1.0, 'size': 2.0, 'orientation': 0.5, 'score': 0.25}
+        values |= {field: number} if is_bad else {}
+        pose = Pose(
+            position=Point(y=values['center']), orientation=Quaternion(w=values['orientation'])
+        )
+        hypothesis = ObjectHypothesis(class_id=identity, score=values['score'])
+        message.detections.append(
+            Detection3D(
+                id=identity,
+                bbox=BoundingBox3D(center=pose, size=Vector3(x=values['size'], y=0.0, z=3.0)),
+                results=[ObjectHypothesisWithPose(hypothesis=hypothesis)],
+            )
+        )
+    class_ids = ClassIds()
+    found = boxes_in_space(message, class_ids)
+    assert [each.id for each in found.detections] == ['a', 'c']
+    assert [class_ids[label] for label in found.labels.tolist()] == ['a', 'c']
+    assert found.centers.tolist() == [[0, 1, 0]] * 2
+    assert found.sizes.tolist() == [[2, 0, 3]] * 2
+    assert found.quaternions.tolist() == [[0, 0, 0, 0.5]] * 2
+    assert (found.frame_id, found.scores.tolist()) == ('odom', [0.25] * 2)
+
+
+def test_a_message_without_boxes_in_space_has_none():
+    found = boxes_in_space(Detection3DArray(), ClassIds())
+    assert (found.detections, found.centers.shape, found.quaternions.shape) == ([], (0, 3), (0, 4))
