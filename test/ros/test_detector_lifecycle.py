@@ -173,3 +173,35 @@ def test_shutdown_from_any_state(fake_detector, state):
     assert node.change('shutdown')
     assert node.state == 'finalized'
     node.stop()
+
+
+@pytest.mark.parametrize(
+    ('topics', 'named', 'remedy'),
+    [
+        ([], 'detections', "Correct the remapping of 'image'.\n"),
+        (['cam', '~/cam/detections'], 'cam/detections', ', or the parameter image_topics.\n'),
+    ],
+    ids=['remapped', 'by a parameter'],
+)
+def test_an_input_that_is_an_output_of_another_type_is_refused(
+    fake_detector, topics, named, remedy
+):
+    node = fake_detector('looped', '-r', 'image:=~/detections', image_topics=topics)
+    assert node.change('configure')
+    assert not node.change('activate')
+    assert node.state == 'unconfigured'
+    assert (
+        f'The topic /looped/{named} cannot have messages of the type sensor_msgs/msg/Image.\n'
+        'Cause: It has another type already: '
+        '/looped publishes vision_msgs/msg/Detection2DArray.\nRemedy: '
+    ) in node.log
+    assert remedy in node.log
+    assert 'Traceback' not in node.log
+
+
+def test_two_outputs_of_different_types_on_one_topic_are_refused(fake_detector):
+    node = fake_detector('joined', '-r', '~/label_info:=~/detections')
+    assert not node.change('configure')
+    assert 'Cause: It has another type already: /joined publishes vision_msgs/msg/' in node.log
+    assert "Remedy: Correct the remapping of '~/" in node.log
+    assert 'Traceback' not in node.log

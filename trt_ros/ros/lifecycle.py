@@ -12,17 +12,16 @@ from lifecycle_msgs.srv import ChangeState
 from rcl_interfaces.msg import SetParametersResult
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.clock import Clock, ClockType
-from rclpy.lifecycle import LifecycleNode, LifecycleNodeMixin, TransitionCallbackReturn
+from rclpy.lifecycle import LifecycleNodeMixin, TransitionCallbackReturn
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.publisher import Publisher
-from rclpy.subscription import Subscription
-from rclpy.time_source import CLOCK_TOPIC
 
 from trt_ros.errors import ParameterError, TrtRosError, log_text, printable, problem_of
 from trt_ros.process_memory import freeze_garbage_collector, use_huge_pages
 from trt_ros.progress import CancelledError
 from trt_ros.ros.bond import Bond, bond_message
+from trt_ros.ros.endpoints import EndpointNode
 from trt_ros.ros.parameters import changes_of, declare, param, read
 from trt_ros.ros.qos import overridden, unused_overrides
 from trt_ros.ros.releases import can_trigger, count_clients
@@ -74,7 +73,7 @@ class Resources(ExitStack):
         return resource
 
 
-class ManagedNode(LifecycleNode):
+class ManagedNode(EndpointNode):
     """
     Base class of lifecycle nodes: a subclass sets its parameter class and overrides three hooks.
 
@@ -146,24 +145,6 @@ class ManagedNode(LifecycleNode):
         """Apply changed `parameters` while configured; must not raise."""
 
     # Services for subclasses.
-
-    def create_subscription(
-        self, msg_type: Any, topic: str, callback: Callable, *args: Any, **kwargs: Any
-    ) -> Subscription:
-        """Create a subscription as rclpy does; that of rclpy to /clock gets valid times only."""
-        if topic == CLOCK_TOPIC:
-            callback = partial(self._set_clock, callback)
-        return super().create_subscription(msg_type, topic, callback, *args, **kwargs)
-
-    def _set_clock(self, set_clock: Callable[[Any], None], message: Any) -> None:
-        seconds, nanoseconds = message.clock.sec, message.clock.nanosec
-        if seconds >= 0 and nanoseconds < 10**9:  # rclpy raises for others.
-            set_clock(message)
-            return
-        self.get_logger().warning(
-            f'An invalid time on {CLOCK_TOPIC} is ignored: {seconds} s, {nanoseconds} ns.',
-            throttle_duration_sec=10.0,
-        )
 
     def now_ns(self) -> int:
         """Return the node time in nanoseconds, five times as fast as by the ROS clock."""
