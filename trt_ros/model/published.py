@@ -12,6 +12,14 @@ from trt_ros.regular_file import read_regular
 
 MAX_NBYTES = 1 << 24  # Of a file beside a model, such as the vocabulary of a tokenizer.
 OPENVINO = 'model_info '  # Begin of its keys.
+#: Minimum and maximum of the numbers of preprocessing, as of the options of these names.
+_RANGES = {
+    'mean': (-1e6, 1e6),
+    'std': (1e-6, 1e6),
+    'scale': (1e-6, 1e6),
+    'crop_fraction': (0.01, 1.0),
+    'pad_value': (0, 255),
+}
 
 
 @dataclass(frozen=True)
@@ -45,7 +53,7 @@ def read_published(model_path: str, metadata: Mapping[str, str]) -> Published:
 
 def _sources(path: Path, metadata: Mapping[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
     with suppress(ValueError):
-        yield 'metadata of OpenVINO', _of_openvino(metadata)
+        yield 'metadata of OpenVINO', _checked(_of_openvino(metadata))
     for name, stem, read in FILES:
         for folder in (path.parent, path.parent.parent)[: 1 + (path.parent.name == 'onnx')]:
             if not (folder / name).is_file():
@@ -57,7 +65,7 @@ def _sources(path: Path, metadata: Mapping[str, str]) -> Iterator[tuple[str, dic
                 OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError
             ):
                 text = read_regular(folder / name, MAX_NBYTES).decode()
-                yield name, read(_values(name, text))
+                yield name, _checked(read(_values(name, text)))
                 break
 
 
@@ -72,9 +80,19 @@ def _values(name: str, text: str) -> Any:
         raise ValueError(str(error)) from error
 
 
+def _checked(values: dict[str, Any]) -> dict[str, Any]:
+    """Return preprocessing; raise ValueError for numbers that none has, such as NaN."""
+    for name in _RANGES.keys() & values.keys():
+        low, high = _RANGES[name]
+        numbers = values[name] if isinstance(values[name], tuple) else (values[name],)
+        if not all(low <= number <= high for number in numbers):
+            raise ValueError(f'{name} is {values[name]}')
+    return values
+
+
 def _normalized(mean: Any, std: Any, scale: float) -> dict[str, Any]:
     mean, std = (tuple(map(float, each or default)) for each, default in ((mean, [0]), (std, [1])))
-    if len(mean) not in (1, 3) or len(std) not in (1, 3) or min(std) <= 0 or scale <= 0:
+    if len(mean) not in (1, 3) or len(std) not in (1, 3):
         raise ValueError('not for images')
     return {'mean': mean, 'std': std, 'scale': scale}
 

@@ -123,12 +123,36 @@ def test_other_contents_are_ignored(tmp_path, content):
     assert not read_published(str(tmp_path / 'model.onnx'), {}).preprocess.get('mean', (0,))[0]
 
 
+@pytest.mark.parametrize(
+    'numbers',
+    [
+        {'image_mean': [0.5, np.inf, 0.3]},
+        {'image_std': [0.25, np.nan, 0.1]},
+        {'image_std': [0.25, 0.0, 0.1]},
+        {'rescale_factor': np.nan},
+        {'rescale_factor': -1.0},
+        {'crop_pct': 0.0},
+        {'crop_pct': np.nan},
+        {**CLIP, 'size': {'shortest_edge': -256}},
+    ],
+    ids=str,
+)
+def test_preprocessing_that_cannot_be_is_ignored(tmp_path, numbers):
+    write(tmp_path, 'preprocessor_config.json', {**VIT, **numbers})
+    assert read_published(str(tmp_path / 'model.onnx'), {}).preprocess == {}
+
+
 def test_files_of_the_folder_above_onnx_are_those_of_the_hub(tmp_path):
     write(tmp_path, 'config.json', LABELS)
     (tmp_path / 'onnx').mkdir()
     assert read_published(str(tmp_path / 'onnx' / 'model.onnx'), {}).log_lines == (
         'config.json: 2 class names',
     )
+
+
+def test_a_gray_level_that_cannot_be_is_ignored():
+    metadata = {'model_info resize_type': 'fit_to_window', 'model_info pad_value': '256'}
+    assert read_published('model.onnx', metadata).preprocess == {}
 
 
 def test_metadata_of_openvino_is_read():
