@@ -66,6 +66,10 @@ def test_every_parameter_has_a_description_and_an_allowed_default(name):
     for each in specifications(PARAMETERS[name]).values():
         assert each.description.endswith('.'), each.name
         assert each.check(each.default) == each.default
+        if float in (each.python_type, each.entry_type):
+            for number in (float('nan'), float('inf'), float('-inf')):
+                with pytest.raises(ParameterError, match=f'{each.name} is '):
+                    each.check((number,) if each.entry_type else number)
 
 
 @pytest.fixture(scope='module')

@@ -133,7 +133,15 @@ CASES = {
         (
             {'detections_3d_topics': ['front', 'front']},
             'detections_3d_topics goes without use_appearance, and names each topic',
-        )
+        ),
+        (
+            {'detections_3d_topics': ['front', '/front']},
+            'detections_3d_topics goes without use_appearance, and names each topic',
+        ),
+        (
+            {'detections_3d_topics': ['front', 'no topic']},
+            "detections_3d_topics has an invalid topic 'no topic'.",
+        ),
     ],
     ('image_source', None): [
         ({'source': ''}, 'The parameter source is empty.'),

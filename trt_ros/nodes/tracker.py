@@ -33,7 +33,7 @@ from trt_ros.ros.message_sets import MessageSets
 from trt_ros.ros.messages import DetectionSender, read_boxes, read_message
 from trt_ros.ros.parameters import param, with_default
 from trt_ros.ros.qos import overridden
-from trt_ros.ros.topic import Topic, without_partner
+from trt_ros.ros.topic import Topic, resolve_topic, without_partner
 from trt_ros.tensors import Arrays
 
 if TYPE_CHECKING:
@@ -128,7 +128,8 @@ class TrackerNode(CountingNode):
 
     def _configure_rig(self, qos: QoSProfile) -> None:
         names = self.parameters.detections_3d_topics
-        if self.parameters.use_appearance or len(set(names)) < len(names):
+        resolved = {resolve_topic(self, name, 'detections_3d_topics') for name in names}
+        if self.parameters.use_appearance or len(resolved) < len(names):
             raise ParameterError(
                 'detections_3d_topics goes without use_appearance, and names each topic once.',
                 remedy='Set use_appearance to false, and remove double topics.',
