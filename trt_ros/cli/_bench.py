@@ -57,12 +57,8 @@ def refuse_options(args: Namespace, backend: Backend, chosen: str, *, is_on_gpu:
     """:raises ParameterError: when an option has no effect with this backend."""
     refused = changed_options(given_options(args, TiledOptions), backend.ignores)
     if not is_on_gpu:
-        options, plain = build_options(args), BuildOptions()
-        refused += [
-            name
-            for name, value in vars(options).items()
-            if value != getattr(plain, name) and name not in ('batch', 'input_size')
-        ]
+        options = build_options(args)
+        refused += changed_options(options, vars(options).keys() - {'batch', 'input_size'})
         names = ['precisions', 'no_graph', 'no_transfers', *['layers'] * (not backend.is_local)]
         refused += [name for name in names if getattr(args, name)]
     if refused:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import fields
 from itertools import chain, count
 import json
 from pathlib import Path
@@ -32,7 +31,7 @@ from trt_ros.model.array_files import FILES, read_arrays
 from trt_ros.regular_file import check_output_file, write_text
 from trt_ros.results.base import Result
 from trt_ros.results.labels import CocoIds, category_ids, check_unique
-from trt_ros.runtime.options import TiledOptions
+from trt_ros.runtime.options import TiledOptions, changed_options
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.tensors import Arrays
 from trt_ros.vision.class_choice import OBJECT_TASKS
@@ -151,11 +150,7 @@ def infer(args: Namespace) -> int:
 
 def _ignored(args: Namespace, pipeline: Pipeline[Any]) -> list[str]:
     """Return a line about the thresholds that are given to a network of no objects."""
-    names = [
-        each.name
-        for each in fields(ThresholdOptions)
-        if getattr(args, each.name) != each.default and each.name in IGNORED
-    ]
+    names = changed_options(given_options(args, ThresholdOptions), IGNORED)
     if not names or pipeline.decoder.task in OBJECT_TASKS or pipeline.decoder.finds_objects:
         return []
     return [f'Ignored by the decoder {pipeline.decoder.name}: {", ".join(names)}.']

@@ -279,9 +279,6 @@ def _sweep(folder: Path) -> None:
     for pattern in (f'bs*/.*.engine.*{PART}', f'bs*/.*.engine{SUFFIX}.*{PART}'):
         for part in folder.glob(pattern):
             part.unlink(missing_ok=True)
-    for sidecar in folder.glob(f'bs*/*.engine{SUFFIX}'):
-        if not sidecar.with_suffix('').exists():
-            sidecar.unlink(missing_ok=True)
 
 
 def _safe_name(text: str) -> str:

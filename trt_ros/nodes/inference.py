@@ -32,7 +32,7 @@ from trt_ros.ros.qos import RESULTS
 from trt_ros.ros.stream import TopicStream
 from trt_ros.ros.topic import Topic, resolve_topic
 from trt_ros.runtime.future import Future
-from trt_ros.runtime.options import PipelineOptions
+from trt_ros.runtime.options import PipelineOptions, changed_options
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.video import why_not_on_gpu
 from trt_ros.vision.frame import Frame
@@ -185,12 +185,7 @@ class InferenceNode(CountingNode):
         self._progress = None
         for camera in self.cameras:
             camera.outputs = self.advertise(camera)
-        ignored = self.ignored_parameters()
-        without_effect = [
-            each.name
-            for each in fields(given)
-            if each.name in ignored and getattr(given, each.name) != each.default
-        ]
+        without_effect = changed_options(given, self.ignored_parameters())
         if without_effect:  # Only a warning, because one parameter file may serve several nodes.
             self.get_logger().warning(
                 f'Parameters without effect on these inputs: {", ".join(without_effect)}.'

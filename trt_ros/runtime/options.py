@@ -308,8 +308,8 @@ class ModelOptions(RegionOptions, MaskOptions, TiledOptions):
     """All options of a network."""
 
 
-def changed_options(options: PipelineOptions, names: Container[str]) -> list[str]:
-    """Return those of the names whose options do not have their defaults."""
+def changed_options(options: Any, names: Container[str]) -> list[str]:
+    """Return those of the names whose values in a dataclass are not the defaults."""
     return [
         each.name
         for each in fields(options)

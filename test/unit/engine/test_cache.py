@@ -140,8 +140,6 @@ def test_another_model_or_option_gets_its_own_engine_with_the_reason(filled, mod
 def test_leftovers_of_killed_writer_are_removed(filled, models, rtx):
     entry = filled.get_or_build(models.conv(), OPTIONS, rtx)
     (entry.path.parent / f'.{entry.path.name}.99999.part').write_bytes(b'half')
-    orphan = entry.path.parent / 'gone.engine.json'
-    orphan.write_text('{}')
     filled.get_or_build(models.conv(), OPTIONS, rtx)
     assert files(filled) == sorted(['.lock', entry.path.name, f'{entry.path.name}.json'])
 
