@@ -52,14 +52,11 @@ def counted(received, published, **dropped):
     }
 
 
-def test_unaccounted_frame_is_found(soak):
+def test_unaccounted_frames_and_unexpected_causes_of_drops_are_found(soak):
     assert soak.unaccounted(counted(0, 0)) == 0
     assert soak.unaccounted(counted(10, 7, late=2, bad=1)) == 0
     assert soak.unaccounted(counted(10, 7, late=2)) == 1
     assert soak.unaccounted(counted(10, 9, late=2)) == -1
-
-
-def test_unexpected_cause_of_drop_is_found(soak):
     assert soak.unknown_causes(counted(3, 0, late=1, bad=2), {'late', 'bad', 'odd'}) == set()
     assert soak.unknown_causes(counted(3, 0, late=1, KeyError=2), {'late'}) == {'KeyError'}
 
@@ -68,7 +65,7 @@ def samples_of(blocks):
     return [{'Python blocks': each, 'threads': 20, 'lent buffers': 0} for each in blocks]
 
 
-def test_growth_to_the_end_is_a_leak(soak):
+def test_only_growth_to_the_end_is_a_leak(soak):
     # A block a frame, at 60 Hz and 8 s between samples.
     leaking = samples_of([200_000 + 480 * index for index in range(30)])
     assert [complaint.partition(':')[0] for complaint in soak.leaks(leaking)] == ['Python blocks']
@@ -76,6 +73,9 @@ def test_growth_to_the_end_is_a_leak(soak):
     for index, sample in enumerate(a_thread_each):
         sample['threads'] += index
     assert soak.leaks(a_thread_each)[0].startswith('threads: 3 more at the end, 1 are allowed')
+    assert soak.leaks(samples_of([150_000, 190_000, 199_000] + [200_000] * 6)) == []
+    draw = random.Random(1)
+    assert soak.leaks(samples_of([200_000 + draw.randrange(50_000) for _ in range(300)])) == []
 
 
 def test_timing_windows_of_soaking_nodes_fill_within_fifty_frames(soak):
@@ -84,9 +84,3 @@ def test_timing_windows_of_soaking_nodes_fill_within_fifty_frames(soak):
         for frame in range(100):
             counts.record_duration('run', float(frame))
         assert counts.percentiles()['run'][0] == 74.5  # Median of the last 50.
-
-
-def test_initial_and_temporary_growth_is_no_leak(soak):
-    assert soak.leaks(samples_of([150_000, 190_000, 199_000] + [200_000] * 6)) == []
-    draw = random.Random(1)
-    assert soak.leaks(samples_of([200_000 + draw.randrange(50_000) for _ in range(300)])) == []

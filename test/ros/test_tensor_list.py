@@ -115,11 +115,8 @@ def test_rejects_tensor_beyond_its_data(wrong, why):
         read_tensor_list(serialized(TensorList(tensors=[tensor(**wrong)])))
 
 
-def test_two_tensors_of_one_name_are_refused():
+def test_two_tensors_of_one_name_and_a_type_without_a_code_are_refused():
     with pytest.raises(BadFrameError, match="Duplicate tensor name 'x'"):
         read_tensor_list(serialized(TensorList(tensors=[tensor(), tensor()])))
-
-
-def test_a_type_without_a_code_is_refused():
     with pytest.raises(BadFrameError, match='has type complex64'):
         write_tensor_list({'x': np.zeros(1, np.complex64)}, (0, 0), '')

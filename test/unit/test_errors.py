@@ -29,11 +29,8 @@ def test_a_number_has_the_noun_of_one_or_of_several():
     assert found == ['0 classes', '1 class', '2 classes', '0 names', '1 name', '2 names']
 
 
-def test_line_breaks_stay_where_lines_are_wanted():
+def test_line_breaks_stay_where_lines_are_wanted_and_long_words_lose_their_middle():
     assert printable('one\n\ttwo\r\x1b', lines=True) == 'one\n\ttwo\\r\\x1b'
-
-
-def test_long_words_lose_their_middle_and_the_others_stay():
     short = printable('Input ' + 'a' * 100_000 + 'z is ' + '\x1b' * 100_000 + ' bad.')
     assert short.startswith('Input aaa') and 'aaa...aaa' in short and 'z is \\x1b' in short
     assert short.endswith(' bad.') and len(short) < 900

@@ -20,12 +20,13 @@ def mutate():
     del sys.modules['mutate']
 
 
-def test_only_added_and_changed_lines_are_mutated(mutate):
+def test_only_added_and_changed_lines_are_mutated_and_no_star_of_a_signature(mutate):
     diff = (
         '--- a/x.py\n+++ b/x.py\n@@ -3 +3 @@ def a():\n-old\n+new\n'
         '@@ -10,2 +9,0 @@\n-gone\n-gone\n@@ -20,0 +20,3 @@\n+a\n+b\n+c\n'
     )
     assert mutate.new_lines(diff) == {3, 20, 21, 22}
+    assert mutate.places_of_types('def f(a, *, b=2 * 3):\n    pass\n') == {(1, 9)}
 
 
 def test_type_annotations_are_not_mutated(mutate):
@@ -38,10 +39,6 @@ def test_type_annotations_are_not_mutated(mutate):
         if letter == '|'
     ]
     assert [place in types for place in bars] == [True, False, True, True, False]
-
-
-def test_keyword_only_star_is_not_mutated_as_multiplication(mutate):
-    assert mutate.places_of_types('def f(a, *, b=2 * 3):\n    pass\n') == {(1, 9)}
 
 
 @pytest.mark.parametrize(

@@ -46,10 +46,15 @@ def test_versions_are_read(text, found):
     assert numbers(text) == found
 
 
-def test_the_real_library_is_found_once(rtx):
+def test_the_real_library_is_found_once_and_builds_without_a_gpu(rtx):
     assert rtx is load_trt('tensorrt_rtx')
     assert str(rtx) == f'tensorrt_rtx {rtx.version_text}'
     assert rtx.version == numbers(rtx.bindings_version) == library_version('tensorrt_rtx', 1)
+    assert rtx.new_builder() is not None
+    if not nvidia_driver().gpus:
+        with pytest.raises(BackendError, match='No usable NVIDIA GPU') as caught:
+            rtx.new_runtime()
+        assert caught.value.cause == nvidia_driver().problem
 
 
 def test_bindings_over_another_library_are_refused_before_they_crash(rtx, monkeypatch):
@@ -65,9 +70,11 @@ def test_bindings_over_another_library_are_refused_before_they_crash(rtx, monkey
         backend._load.cache_clear()
 
 
-def test_a_missing_library_is_named(monkeypatch):
+def test_a_missing_library_and_a_missing_gpu_are_named(monkeypatch):
     with pytest.raises(BackendError, match=r'library libnvinfer\.so\.99'):
         library_version('tensorrt', 99)
+    with pytest.raises(BackendError, match=r'No usable NVIDIA GPU|GPU 99 does not exist'):
+        nvidia_driver().gpu(99)
 
 
 def test_enums_that_a_version_lacks_are_none():
@@ -75,19 +82,6 @@ def test_enums_that_a_version_lacks_are_none():
     assert library.member('Flag', 'A') == 3
     assert library.member('Flag', 'B') is None
     assert library.member('NoSuchEnum', 'A') is None
-
-
-def test_rtx_builds_without_a_gpu_and_says_why_it_cannot_run(rtx):
-    assert rtx.new_builder() is not None
-    if not nvidia_driver().gpus:
-        with pytest.raises(BackendError, match='No usable NVIDIA GPU') as caught:
-            rtx.new_runtime()
-        assert caught.value.cause == nvidia_driver().problem
-
-
-def test_rejects_missing_gpu():
-    with pytest.raises(BackendError, match=r'No usable NVIDIA GPU|GPU 99 does not exist'):
-        nvidia_driver().gpu(99)
 
 
 def test_tensorrt_messages_go_to_python_logging_without_noise(rtx, caplog):

@@ -82,15 +82,12 @@ def test_a_proposed_bundle_connects_what_has_one_name(tmp_path, capsys):
     assert list(bundle.input_ports) == ['encoder/seen', 'step/x', 'step/t', 'step/dt']
 
 
-def test_dynamic_sizes_of_a_proposed_bundle_are_told(tmp_path, capsys):
+def test_dynamic_sizes_are_told_and_a_folder_without_networks_is_refused(tmp_path, capsys):
+    assert main(['inspect', str(tmp_path)]) == 1
+    assert 'has no ONNX files' in capsys.readouterr().err
     save_network(tmp_path / 'a.onnx', 'y = Neg(x)', {'x': ('n', 3)}, {'y': ('n', 3)})
     assert main(['inspect', str(tmp_path)]) == 0
     assert capsys.readouterr().out.startswith('# Replace each -1, which is a dynamic size, ')
-
-
-def test_a_folder_without_networks_is_no_bundle(tmp_path, capsys):
-    assert main(['inspect', str(tmp_path)]) == 1
-    assert 'has no ONNX files' in capsys.readouterr().err
 
 
 def test_build_builds_each_network(tmp_path, capsys):

@@ -41,10 +41,12 @@ def test_decoding_compiles_for(arch, dtype):
     assert all(f'.text.{name}\0'.encode() in cubin for name in functions)
 
 
-def test_an_architecture_that_nvrtc_does_not_know_is_refused_by_name():
-    """Jetson Thor is sm_101 in CUDA 12.9, and sm_110 since CUDA 13."""
+def test_unknown_architectures_and_symbols_are_named():
+    # Jetson Thor is sm_101 in CUDA 12.9, and sm_110 since CUDA 13.
     with pytest.raises(BackendError, match='sm_101'):
         kernels.cubin_of('preprocess', 'sm_101')
+    with pytest.raises(BackendError, match=r'(?s)sm_90.*undefined_thing'):
+        kernels.compile_source('__global__ void f() { undefined_thing(); }', 'sm_90')
 
 
 @pytest.mark.slow
@@ -120,8 +122,3 @@ def test_unwritable_kernel_cache_is_ignored(tmp_path):
     blocked = tmp_path / 'file'
     blocked.write_text('')
     assert kernels.cubin_of('decode', 'sm_90', blocked, frozenset({'finish'}))[:4] == b'\x7fELF'
-
-
-def test_compile_error_names_architecture_and_symbol():
-    with pytest.raises(BackendError, match=r'(?s)sm_90.*undefined_thing'):
-        kernels.compile_source('__global__ void f() { undefined_thing(); }', 'sm_90')

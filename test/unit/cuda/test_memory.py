@@ -107,12 +107,19 @@ def test_only_the_memory_of_this_process_is_counted(gpu, listed, refused, others
     assert account.report()['device'] == {'engine': 300}
 
 
-def test_unknown_memory_of_nvml_is_no_memory(gpu):
+def test_largest_processes_on_the_gpu_are_named_and_unknown_memory_is_none(gpu):
     gpu.mine = (1 << 64) - 1
     assert memory.process_nbytes(gpu) == 0
+    gpu.total, gpu.mine, gpu.others = 10**9, 5_000_000, 900_000_000
+    assert memory.describe_gpu_memory() == (
+        'free 95.0 MB of 1000.0 MB; used by process 0 900.0 MB, '
+        f'this process ({os.getpid()}) 5.0 MB'
+    )
+    gpu.refused = repeat(True)
+    assert memory.describe_gpu_memory().endswith('processes that NVML does not list here')
 
 
-def test_what_has_an_owner_is_not_counted_again(gpu):
+def test_what_has_an_owner_is_neither_counted_again_nor_taken_from_it(gpu):
     account = Account()
     with memory.measured(account, 'contexts'):
         account.add('tensors', 100)
@@ -120,9 +127,6 @@ def test_what_has_an_owner_is_not_counted_again(gpu):
             gpu.mine += 50
         gpu.mine += 100 + 7
     assert account.report()['device'] == {'tensors': 100, 'contexts': 57}
-
-
-def test_memory_freed_meanwhile_takes_nothing_from_the_owner(gpu):
     account = Account()
     account.add('engine', 10)
     with memory.measured(account, 'engine'):
@@ -155,13 +159,3 @@ def test_others_do_not_wait_for_a_measurement_that_never_ends(gpu, wait_seconds)
     assert account.report()['device'] == {}
     run()
     assert account.report()['device'] == {'contexts': 50}
-
-
-def test_largest_processes_on_the_gpu_are_named(gpu):
-    gpu.total, gpu.mine, gpu.others = 10**9, 5_000_000, 900_000_000
-    assert memory.describe_gpu_memory() == (
-        'free 95.0 MB of 1000.0 MB; used by process 0 900.0 MB, '
-        f'this process ({os.getpid()}) 5.0 MB'
-    )
-    gpu.refused = repeat(True)
-    assert memory.describe_gpu_memory().endswith('processes that NVML does not list here')

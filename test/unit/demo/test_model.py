@@ -25,10 +25,6 @@ def pipeline():
     opened.close()
 
 
-def test_it_is_small_enough_to_ship():
-    assert MODEL.stat().st_size <= 3_000_000
-
-
 def test_metadata_describes_the_model(network):
     metadata = {entry.key: entry.value for entry in network.metadata_props}
     assert ast.literal_eval(metadata['names']) == dict(enumerate(CLASSES))
@@ -38,27 +34,25 @@ def test_metadata_describes_the_model(network):
     assert metadata['license'] == 'Apache-2.0'
 
 
-def test_has_yolov8_outputs_of_its_size(network):
+def test_has_yolov8_outputs_of_its_size_which_need_no_options(network, pipeline):
     shapes = {
         each.name: [size.dim_value for size in each.type.tensor_type.shape.dim]
         for each in (*network.graph.input, *network.graph.output)
     }
     cells = sum((320 // stride) ** 2 for stride in (8, 16, 32))
     assert shapes == {'images': [1, 3, 320, 320], 'output0': [1, 4 + len(CLASSES), cells]}
+    assert pipeline.class_names == CLASSES
+    assert pipeline.decoder.name == 'yolov8'
 
 
-def test_old_tensorrt_can_build_it(network):
+def test_it_is_small_and_old_tensorrt_can_build_it(network):
     onnx.checker.check_model(network, full_check=True)
     assert [each.version for each in network.opset_import] == [17]
     # Normalization belongs to the convolutions, and everything runs in float.
     kinds = {node.op_type for node in network.graph.node}
     assert 'BatchNormalization' not in kinds
     assert {'NonMaxSuppression', 'TopK', 'Loop', 'If'}.isdisjoint(kinds)
-
-
-def test_the_detector_needs_no_options_for_it(pipeline):
-    assert pipeline.class_names == CLASSES
-    assert pipeline.decoder.name == 'yolov8'
+    assert MODEL.stat().st_size <= 3_000_000
 
 
 @pytest.mark.slow

@@ -20,9 +20,14 @@ def tally(*sightings: Sighting) -> Tally:
     return counted
 
 
-def test_no_images_are_a_failure():
+def test_no_images_and_detections_in_the_wrong_places_are_a_failure():
     with pytest.raises(TrtRosError, match=r'Nothing was detected\.\nCause: 0 images'):
         tally().summary()
+    elsewhere = Detections(BOTH.xyxy + 100, BOTH.scores, BOTH.labels)
+    counted = tally(Sighting(PICTURE, elsewhere, 0.02))
+    assert counted.wrong == 2
+    with pytest.raises(TrtRosError, match='Fewer than half'):
+        counted.summary()
 
 
 def test_detections_are_counted():
@@ -40,11 +45,3 @@ def test_detections_are_counted():
 def test_image_that_was_not_received_is_not_compared():
     counted = tally(Sighting(None, BOTH, 0.02), Sighting(PICTURE, BOTH, 0.02))
     assert (counted.detections, counted.drawn, counted.right, counted.wrong) == (4, 2, 2, 0)
-
-
-def test_detections_in_the_wrong_places_are_a_failure():
-    elsewhere = Detections(BOTH.xyxy + 100, BOTH.scores, BOTH.labels)
-    counted = tally(Sighting(PICTURE, elsewhere, 0.02))
-    assert counted.wrong == 2
-    with pytest.raises(TrtRosError, match='Fewer than half'):
-        counted.summary()

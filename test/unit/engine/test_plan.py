@@ -14,12 +14,16 @@ def header(magic=b'vtrt', version=(1, 5, 0, 114), nbytes=64, targets=0b1110):
     return struct.pack('<4sI8xQ4B4sQ24x', magic, 0, nbytes, *version, b'vtrt', targets)
 
 
-def test_reads_version_size_and_targets_of_headers():
+def test_reads_version_size_and_each_target_of_headers():
     found = parse_plan_header(header())
     assert (found.library, found.version_text, found.nbytes) == ('tensorrt_rtx', '1.5.0.114', 64)
     assert found.compute_capabilities == ((8, 0), (8, 6), (8, 9))
     found = parse_plan_header(header(b'ftrt', (10, 3, 0, 26)))
     assert (found.library, found.version, found.nbytes) == ('tensorrt', (10, 3, 0, 26), None)
+    gpus = ((7, 5), (8, 0), (8, 6), (8, 9), (12, 0), (12, 1))
+    for bit, gpu in enumerate(gpus):
+        assert parse_plan_header(header(targets=1 << bit)).compute_capabilities == (gpu,)
+    assert parse_plan_header(header(targets=63)).compute_capabilities == gpus
 
 
 @pytest.mark.parametrize(
@@ -71,10 +75,3 @@ def test_engine_of_missing_library_reports_what_to_install(tmp_path, no_tensorrt
 def test_missing_gpu_is_reported_before_library_hides_it(rtx, no_gpu):
     with pytest.raises(BackendError, match='No usable NVIDIA GPU found'):
         load_engine(header(version=rtx.version))
-
-
-def test_each_target_bit_of_an_rtx_header_is_a_compute_capability():
-    gpus = ((7, 5), (8, 0), (8, 6), (8, 9), (12, 0), (12, 1))
-    for bit, gpu in enumerate(gpus):
-        assert parse_plan_header(header(targets=1 << bit)).compute_capabilities == (gpu,)
-    assert parse_plan_header(header(targets=63)).compute_capabilities == gpus

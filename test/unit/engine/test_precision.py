@@ -137,7 +137,7 @@ def test_a_gpu_that_a_library_refuses_is_told(which, capability, reason):
     assert found.startswith(reason) if reason else not found
 
 
-def test_layers_are_refused_with_their_names_and_a_remedy():
+def test_layers_are_refused_with_their_names_and_the_matrix_of_tensorrt_is_a_warning():
     names = {'fp8 convolutions': ['stem', 'a', 'b', 'c']}
     assert check_precisions(RTX, (8, 9), names) == []
     assert check_precisions(FULL, (9, 0), names) == []
@@ -145,6 +145,8 @@ def test_layers_are_refused_with_their_names_and_a_remedy():
         check_precisions(RTX, (9, 0), names)
     assert caught.value.cause == 'The model has 4: stem, a, b, ...'
     assert '--keep Conv' in caught.value.remedy
+    (line,) = check_precisions(FULL, (8, 6), {'fp8 matrix products': ['a']})
+    assert line.startswith("by NVIDIA's support matrix, tensorrt 11.4.0 does not run fp8 matrix")
 
 
 def test_quantized_layers_are_listed_with_the_gpus_that_they_need():
@@ -178,11 +180,6 @@ def test_int8_on_an_h100_is_not_sent_to_a_release_that_refuses_the_gpu():
         check_precisions(RTX, (7, 5), {}, 'bf16')
     with pytest.raises(BackendError, match=r'9\.0: it runs on 7\.5'):
         check_precisions(RTX17, (9, 0), {}, 'fp16')
-
-
-def test_the_matrix_of_tensorrt_is_a_warning():
-    (line,) = check_precisions(FULL, (8, 6), {'fp8 matrix products': ['a']})
-    assert line.startswith("by NVIDIA's support matrix, tensorrt 11.4.0 does not run fp8 matrix")
 
 
 @pytest.mark.slow

@@ -45,7 +45,7 @@ def test_another_content_gpu_or_permission_is_another_engine(library, plan):
     assert (engines_on(one), engines_on(other)) == (0, 0)
 
 
-def test_a_budget_for_weights_is_set_once_per_engine(library, plan):
+def test_a_budget_for_weights_is_set_once_per_engine_and_may_be_rejected(library, plan):
     library.errors.clear()
     budgets = (None, 1 << 20, 1 << 20, 2 << 20)
     opened = [load_engine(plan, weight_budget_nbytes=budget) for budget in budgets]
@@ -53,9 +53,6 @@ def test_a_budget_for_weights_is_set_once_per_engine(library, plan):
     assert [getattr(engine.handle, 'weight_streaming_budget_v2', None) for engine in opened] == [
         *budgets
     ]
-
-
-def test_a_budget_that_the_library_rejects_is_an_error(library, plan):
     library.errors[:] = ['not built with weight streaming support']
     with pytest.raises(BackendError, match=r'weight_streaming_budget_mib = 3\.\nCause: not'):
         load_engine(plan, weight_budget_nbytes=3 << 20)

@@ -57,13 +57,10 @@ def test_the_task_of_a_node_is_evidence_unless_the_shape_is_that_of_others(netwo
             choose_family(TASKS['segment'], 'auto', replace(network(outputs), strict=True))
 
 
-def test_networks_with_names_of_classes_have_no_depth(network):
+def test_names_of_classes_are_no_depth_and_a_guess_by_request_says_that_it_is_one(network):
     with pytest.raises(TensorMismatchError, match='No decoder recognizes this network with 85 n'):
         choose_family(ALL_FAMILIES, 'auto', network('softmax (?, ?, 85)', class_count=85))
     assert choose_family(registry.DEPTHS, 'depth', network('out (1, 9, 9)', class_count=3))
-
-
-def test_a_guess_by_request_says_that_it_is_one(network):
     family, reason = choose_family(ALL_FAMILIES, 'auto', network('out (1, 256)'))
     assert family.name == 'classifier' and reason.endswith(': no evidence but the shape')
 

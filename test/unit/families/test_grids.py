@@ -96,21 +96,18 @@ def centers(*placed, size=(4, 2)):
     return outputs
 
 
-def test_only_the_highest_of_neighboring_cells_of_a_class_is_an_object():
+def test_only_the_highest_of_neighboring_cells_of_a_class_or_equal_ones_are_objects():
     found = decode('centernet', centers((0, 5, 7, 2), (0, 6, 8, 3), (0, 7, 10, 2.5), (1, 5, 7, 1)))
     assert found.labels.tolist() == [0, 0, 1]
     assert found.scores == pytest.approx(1 / (1 + np.exp([-3, -2.5, -1])))
+    outputs = centers(*((1, 4, column, 2) for column in range(20)))
+    assert len(decode('centernet', outputs)) == 20
+    assert len(decode('centernet', outputs, max_detections=7)) == 7
 
 
 @pytest.mark.parametrize(('row', 'column'), [(0, 0), (0, 23), (15, 0), (15, 23)])
 def test_peaks_at_the_edges_are_found(row, column):
     assert len(decode('centernet', centers((1, row, column, 2)))) == 1
-
-
-def test_equal_neighbors_are_both_peaks_and_the_best_are_kept():
-    outputs = centers(*((1, 4, column, 2) for column in range(20)))
-    assert len(decode('centernet', outputs)) == 20
-    assert len(decode('centernet', outputs, max_detections=7)) == 7
 
 
 @pytest.mark.parametrize(

@@ -82,15 +82,12 @@ def test_iterations_are_a_loop_of_a_bundle(tmp_path):
     assert np.median(errors[visible(depth)]) < 0.003
 
 
-def test_triangulation_is_exact_with_other_principal_points():
+def test_triangulation_is_exact_and_depth_at_300_pixels_becomes_that_of_the_camera():
     z, x = np.array([[0.5, 1.0, 40.0]]), 0.3
     left, right = 700 * x / z + 320, 700 * (x - 0.12) / z + 310
     found = depth_of_disparity((left - right).astype(np.float32), 700, 0.12, 320 - 310)
     assert found == pytest.approx(z, rel=1e-4)
     assert not np.isfinite(depth_of_disparity(np.zeros((1, 1), np.float32), 700, 0.12)).any()
-
-
-def test_depth_at_300_pixels_becomes_that_of_the_camera():
     camera = Intrinsics(900.0, 900.0, 320.0, 240.0, (640, 480))
     assert canonical_factor(camera, 0.5) == 1.5
 

@@ -67,9 +67,11 @@ def test_a_detector_reports_the_kind_of_network_by_its_shape(network, outputs, k
     )
 
 
-def test_other_tasks_report_the_kind_of_network_too(network):
+def test_other_tasks_report_the_kind_of_network_and_the_variants_of_this_one(network):
     with pytest.raises(TensorMismatchError, match='This is a detection network; expected a key'):
         decoder.choose_family(decoder.POSES, 'auto', network('out (1, 84, 8400)', task='detect'))
+    with pytest.raises(ParameterError, match='or set `decoder` to yolov8_pose or '):
+        decoder.choose_family(decoder.POSES, 'yolov8', network('output0 (1, 56, 8400)'))
 
 
 def test_every_task_has_a_node_that_there_is():
@@ -87,8 +89,3 @@ def test_a_wrong_decoder_name_reports_the_expected_outputs_and_a_remedy(network,
         with pytest.raises(TensorMismatchError, match=wanted) as error:
             open_head(family, seen)
         assert error.value.remedy == family.remedy, outputs
-
-
-def test_the_name_of_another_task_lists_the_variants_of_this_one(network):
-    with pytest.raises(ParameterError, match='or set `decoder` to yolov8_pose or '):
-        decoder.choose_family(decoder.POSES, 'yolov8', network('output0 (1, 56, 8400)'))

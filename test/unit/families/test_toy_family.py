@@ -32,11 +32,8 @@ def decoder(network):
     return choose_decoder('auto', seen, (TOY, *ALL_FAMILIES))
 
 
-def test_it_is_one_short_file():
+def test_it_is_one_short_file_and_recognized_with_a_reason(decoder):
     assert TOY_SOURCE.count('\n') <= 40
-
-
-def test_it_is_recognized_with_a_reason(decoder):
     assert (decoder.name, decoder.class_count) == ('toy', 3)
     assert decoder.reason == (
         'toy_boxes (1, 400, 8) float32 holds distances to the sides, objectness, 3 class scores: '
@@ -111,15 +108,11 @@ def test_a_word_that_does_not_exist_is_refused_where_it_is_declared(declare, tex
         declare()
 
 
-def test_the_page_of_models_gets_its_row():
+def test_the_page_of_models_gets_its_row_beside_those_of_the_families():
     tables = runpy.run_path(str(DOCS / 'families.py'))
     assert tables['row'](TOY) == (
         '| `toy` | the network of this page | (1, cells, 5 + C); named `toy_boxes` |'
     )
     assert tables['grouped']([(TOY, (TOY.export,))]) == ['| `toy` | `python toy/export.py` |']
-
-
-def test_the_tables_of_the_page_of_models_are_those_of_the_families():
-    tables = runpy.run_path(str(DOCS / 'families.py'))
     page = (DOCS / 'models.md').read_text()
     assert tables['with_tables'](page) == page

@@ -114,13 +114,10 @@ def test_rows_are_the_objects_and_images_without_any(tmp_path):
     assert json.loads(rows[3]['segmentation'])['size'] == [8, 16] and rows[3]['area'] == 4
 
 
-def test_classes_of_an_image_are_rows_the_best_first(tmp_path):
+def test_classes_of_an_image_are_rows_the_best_first_and_depth_has_none(tmp_path):
     scores = Classification(np.float32([0.25, 0.75]))
     scores.class_names = ('a', 'b')
     rows = table(tmp_path / 'out.parquet', scores, task='classify').to_pylist()
     assert [(row['class'], row['score']) for row in rows] == [('b', 0.75), ('a', 0.25)]
-
-
-def test_depth_has_no_rows(tmp_path):
     with pytest.raises(ParameterError, match='--parquet has no format'):
         table(tmp_path / 'out.parquet', task='depth')

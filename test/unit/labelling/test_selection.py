@@ -91,9 +91,11 @@ def test_another_network_that_agrees_selects_nothing(select):
     assert not list(folder.iterdir())
 
 
-def test_a_network_of_other_classes_is_refused(select):
+def test_other_and_unknown_classes_are_refused(select):
     _, text = select(f'disagree:{MODEL}', code=1)
     assert 'They are circle, ' in text and 'and red, green, blue.' in text
+    _, text = select('rare:purple', code=1)
+    assert 'The classes are red, green, blue.' in text
 
 
 def test_disagreement_is_the_highest_score_without_a_partner():
@@ -110,11 +112,6 @@ def test_disagreement_is_the_highest_score_without_a_partner():
 def test_unknown_rules_are_refused(rule):
     with pytest.raises(ParameterError, match='is unknown'):
         SelectionOptions(rule, 1)
-
-
-def test_unknown_classes_are_refused(select):
-    _, text = select('rare:purple', code=1)
-    assert 'The classes are red, green, blue.' in text
 
 
 def test_a_full_disk_leaves_the_selection_of_earlier_recordings(tmp_path, monkeypatch):

@@ -22,11 +22,14 @@ def test_kinds_and_elements_are_bindings(kind, elements, binding):
     assert binding_of('x', kind, elements) == f'x={binding}'
 
 
-def test_every_kind_is_a_valid_binding():
+def test_every_kind_is_a_valid_binding_and_outputs_are_fields():
     for kind in _BINDINGS:
         elements = ['hip', 'knee'] if '/joint/' in kind else ()
         (parsed,) = parse_bindings((binding_of('x', kind, elements),))
         assert parsed.topics
+    assert [field_of('a', kind) for kind in ('target/joint/torques', 'kp')] == ['effort', 'kp']
+    with pytest.raises(ParameterError, match='is no command'):
+        field_of('a', 'state/joint/position')
 
 
 @pytest.mark.parametrize(
@@ -55,9 +58,3 @@ def test_unknown_kinds_and_elements_are_tensors(kind, elements):
 )
 def test_kinds_that_are_almost_a_known_one_are_misspelled(kind, known):
     assert misspelled(kind) == known
-
-
-def test_outputs_are_fields():
-    assert [field_of('a', kind) for kind in ('target/joint/torques', 'kp')] == ['effort', 'kp']
-    with pytest.raises(ParameterError, match='is no command'):
-        field_of('a', 'state/joint/position')

@@ -26,7 +26,7 @@ def test_range_never_exceeds_the_largest_value(quant_format, method):
     assert 2.0 < amax <= np.abs(values).max() * (1 + 1e-6)
 
 
-def test_larger_values_later_give_the_same_counts():
+def test_larger_values_later_give_the_same_counts_and_values_that_are_not_finite_none():
     rng = np.random.default_rng(0)
     small, large = rng.random(1000), rng.random(1000) * 50
     grown = of([1.0], small, large)
@@ -34,6 +34,8 @@ def test_larger_values_later_give_the_same_counts():
     assert grown.limit == 64.0 and grown.largest == pytest.approx(large.max(), rel=1e-6)
     expected = np.histogram(np.concatenate([[1.0], small, large]), BINS, (0, 64))[0]
     assert np.abs(grown.counts - expected).sum() <= 4  # Rounding at the edges.
+    histogram = of([np.nan, np.inf, -2.0, 1.0])
+    assert (histogram.largest, histogram.counts.sum()) == (2.0, 2)
 
 
 def test_one_outlier_widens_max_only():
@@ -55,8 +57,3 @@ def test_mse_is_the_best_range_tried():
     assert best < histogram.largest
     assert error(best) <= min(error(best * factor) for factor in (0.8, 1.25, 2.0)) * 1.01
     assert error(best) < error(histogram.largest)
-
-
-def test_values_that_are_not_finite_are_left_out():
-    histogram = of([np.nan, np.inf, -2.0, 1.0])
-    assert (histogram.largest, histogram.counts.sum()) == (2.0, 2)

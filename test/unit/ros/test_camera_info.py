@@ -101,9 +101,11 @@ def test_a_rotation_with_the_digits_of_a_file_is_one():
     assert lens_of(info(r=turned), 'camera_info').r == tuple(turned)
 
 
-def test_camera_without_calibration_is_refused():
+def test_cameras_without_calibration_and_regions_far_from_them_are_refused():
     with pytest.raises(BadFrameError, match='No calibration was received on depth_info'):
         intrinsics_of(info(k=[0.0] * 9), 'depth_info')
+    with pytest.raises(BadFrameError, match=r'not that of a camera: .* cx -4e'):
+        intrinsics_of(info(roi=RegionOfInterest(x_offset=4_000_000_000)), 'camera_info')
 
 
 UNKNOWN = [float('nan'), float('inf'), float('-inf'), 1e300]
@@ -118,8 +120,3 @@ def test_calibration_that_no_camera_has_is_refused(index, value):
     with pytest.raises(BadFrameError, match='not that of a camera') as caught:
         intrinsics_of(info(k=k), 'camera_info')
     assert caught.value.kind == 'bad calibration'
-
-
-def test_a_region_far_from_the_camera_is_refused():
-    with pytest.raises(BadFrameError, match=r'not that of a camera: .* cx -4e'):
-        intrinsics_of(info(roi=RegionOfInterest(x_offset=4_000_000_000)), 'camera_info')

@@ -4,11 +4,17 @@ from trt_ros.results.labels import name_of
 from trt_ros.ros.class_ids import MAX_CHARACTERS, ClassIds
 
 
-def test_a_class_id_keeps_its_label():
+def test_a_class_id_keeps_its_label_and_each_of_one_message_has_a_name():
     class_ids = ClassIds(['bird'])
     assert class_ids.labels(['cat', 'bird', 'cat', '']).tolist() == [1, 0, 1, 2]
     assert class_ids.labels(['', 'cat']).tolist() == [2, 1]
     assert list(class_ids) == ['bird', 'cat', '']
+    texts = [f'{number} {"x" * 1000}' for number in range(3000)]
+    class_ids = ClassIds()
+    labels = class_ids.labels(texts).tolist()
+    assert [class_ids[label] for label in labels] == texts
+    class_ids.labels(['car'])
+    assert sum(map(len, class_ids)) <= MAX_CHARACTERS
 
 
 def test_class_ids_in_use_are_kept_and_others_are_forgotten():
@@ -22,12 +28,3 @@ def test_class_ids_in_use_are_kept_and_others_are_forgotten():
     assert name_of(class_ids, 1) == '1'
     assert class_ids.labels(['once']).tolist() == [3002]
     assert name_of(class_ids, 3002) == 'once'
-
-
-def test_each_class_id_of_one_message_has_a_name():
-    texts = [f'{number} {"x" * 1000}' for number in range(3000)]
-    class_ids = ClassIds()
-    labels = class_ids.labels(texts).tolist()
-    assert [class_ids[label] for label in labels] == texts
-    class_ids.labels(['car'])
-    assert sum(map(len, class_ids)) <= MAX_CHARACTERS

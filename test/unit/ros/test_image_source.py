@@ -19,15 +19,9 @@ def published_at(rate_hz, until, *, reading=lambda now: 0.0):
     return found
 
 
-def test_images_keep_the_rate_despite_read_time():
+def test_images_keep_the_rate_as_far_as_reading_allows_and_without_bursts():
     found = published_at(10, 100.05, reading=lambda now: 0.09)
     assert found == pytest.approx([index / 10 for index in range(1001)])
-
-
-def test_a_source_slower_than_the_rate_publishes_as_fast_as_it_can():
     assert published_at(10, 4.5, reading=lambda now: 1.0) == [0, 1, 2, 3, 4]
-
-
-def test_images_continue_after_delay_without_burst():
     found = published_at(10, 10.05, reading=lambda now: 5.0 if now == 0 else 0.0)
     assert found[:52] == pytest.approx([0.0, *(5 + index / 10 for index in range(51))])

@@ -83,10 +83,12 @@ def test_a_detector_gets_the_image_of_an_enhancer(tmp_path, open_cpu):
     np.testing.assert_allclose(found.xyxy, wanted.xyxy, atol=0.1)
 
 
-def test_a_detector_of_larger_images_than_those_of_the_bundle_is_refused(tmp_path, open_cpu):
+def test_larger_images_and_frames_in_flight_beside_states_are_refused(tmp_path, open_cpu):
     path = write_enhanced(tmp_path, 160)
     with pytest.raises(ParameterError, match='different sizes: 160x160, 320x320'):
         open_cpu(path, decoder='yolov8', inputs=['dark=image:image'])
+    with pytest.raises(ParameterError, match='the bundle has states'):
+        open_cpu(two_sums(tmp_path), frames_in_flight=2)
 
 
 def test_a_network_is_the_declared_one(tmp_path, open_cpu):
@@ -99,11 +101,6 @@ def test_a_network_is_the_declared_one(tmp_path, open_cpu):
     other.write_text(other.read_text().replace('dtype: float32', 'dtype: int64'))
     with pytest.raises(ModelError, match='another one'):
         open_cpu(other)
-
-
-def test_two_frames_in_flight_are_refused_where_there_are_states(tmp_path, open_cpu):
-    with pytest.raises(ParameterError, match='the bundle has states'):
-        open_cpu(two_sums(tmp_path), frames_in_flight=2)
 
 
 def test_networks_of_held_inputs_run_when_these_change(tmp_path, open_cpu):

@@ -59,7 +59,7 @@ def test_results_are_those_of_two_pipelines(tmp_path, batch, max_regions, score)
         assert both.log_lines[-1] == last.replace('16', str(max_regions))
 
 
-def test_objects_carry_the_result_of_their_region(tmp_path):
+def test_objects_carry_the_result_of_their_region_and_the_first_network_detects_them(tmp_path):
     with open_cpu(write_cascade(tmp_path)) as pipeline:
         found = pipeline(scene(1), score=0.3)
     second = found[[1]]
@@ -67,6 +67,9 @@ def test_objects_carry_the_result_of_their_region(tmp_path):
     entry = second.as_json()['detections'][0]
     assert entry['region'] == found[1].region.as_json()
     assert entry['region']['classes'][0]['label'] in ('red', 'green', 'blue')
+    path = write_cascade(tmp_path, save_shapes(tmp_path / 'kinds.onnx', 'classify'))
+    with pytest.raises(TensorMismatchError, match='does not detect objects'):
+        open_cpu(path, families=CLASSIFIERS)
 
 
 @pytest.mark.parametrize(
@@ -81,12 +84,6 @@ def test_objects_carry_the_result_of_their_region(tmp_path):
 def test_options_that_do_not_fit_are_refused(tmp_path, options, error, message):
     with pytest.raises(error, match=message):
         open_cpu(write_cascade(tmp_path, **options))
-
-
-def test_the_first_network_detects_objects(tmp_path):
-    path = write_cascade(tmp_path, save_shapes(tmp_path / 'kinds.onnx', 'classify'))
-    with pytest.raises(TensorMismatchError, match='does not detect objects'):
-        open_cpu(path, families=CLASSIFIERS)
 
 
 def test_objects_that_are_upside_down_are_turned_for_the_last_network(tmp_path):

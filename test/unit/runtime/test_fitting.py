@@ -54,11 +54,13 @@ def test_one_name_and_names_of_several_classes_are_told(caplog):
     assert not caplog.messages  # Its gaps are N/A.
 
 
-def test_a_name_that_is_like_that_of_a_list_is_told_where_the_network_has_more_classes():
+def test_a_name_like_that_of_a_list_and_duplicate_outputs_are_told():
     with pytest.raises(
         TensorMismatchError, match=r"^No decoder .*\n.*\nRemedy: Did you mean 'ima"
     ):
         fit(network('scores (1, 1000)'), LabeledOptions(labels=('imagnet',)), CLASSIFIERS)
+    with pytest.raises(ParameterError, match=r'outputs has duplicates: lane, lane\.'):
+        fit(network(MASKS), LabeledOptions(outputs=('lane', 'lane')), SEGMENTERS)
 
 
 def test_options_without_effect_on_a_decoder_are_refused_or_told(caplog):
@@ -280,11 +282,6 @@ def test_a_background_in_front_of_the_names_is_skipped_where_it_is_no_class(
     fitted = fit(network(outputs), LabeledOptions(labels_path=str(labels)), DETECTORS)
     assert fitted.class_names == expected
     assert ("without 'BACKGROUND'" in fitted.log_lines[-1]) == (len(expected) == 2)
-
-
-def test_duplicate_outputs_are_refused():
-    with pytest.raises(ParameterError, match=r'outputs has duplicates: lane, lane\.'):
-        fit(network(MASKS), LabeledOptions(outputs=('lane', 'lane')), SEGMENTERS)
 
 
 def test_confidence_is_an_option_of_masks_with_scores():

@@ -24,15 +24,12 @@ def classifier(**options):
     return Pipeline.open(LabeledOptions(**options), families=CLASSIFIERS, runner=runner)
 
 
-def test_classifier_crops_the_center_by_default():
+def test_classifiers_crop_the_center_by_default_and_whole_image_tasks_do_not():
     assert 'center_crop of 0.875 of the shorter side, rgb' in classifier().log_lines[2]
     assert 'center_crop of 1 of the shorter side' in classifier(crop_fraction=1.0).log_lines[2]
     assert classifier(resize='stretch').preprocess.resize == 'stretch'
     with pytest.raises(ParameterError, match='resize stretch does not crop'):
         classifier(resize='stretch', crop_fraction=0.9)
-
-
-def test_whole_image_tasks_do_not_crop():
     runner = FakeRunner([{}], inputs=(IMAGE,), outputs=specs('depth (1, 1, 32, 32)'))
     with pytest.raises(ParameterError, match='would not see the whole image'):
         Pipeline.open(PipelineOptions(resize='center_crop'), families=DEPTHS, runner=runner)
@@ -97,9 +94,13 @@ def test_rejects_images_and_options_that_do_not_fit(image, options, message):
     assert runner.is_closed
 
 
-def test_missing_model_names_the_parameter():
+def test_a_missing_model_and_what_is_no_event_name_their_parameter():
     with pytest.raises(ParameterError, match='Set model_path'):
         open_detector(LabeledOptions())
+    runner = fake_detector()
+    with pytest.raises(ParameterError, match=r'cancelled is 5\.\n.*a threading\.Event'):
+        Pipeline.open('any.onnx', cancelled=5, runner=runner)
+    assert runner.is_closed
 
 
 def test_unsupported_size_fails_at_open_not_at_first_frame(color_detector):
@@ -121,13 +122,6 @@ def test_cancel_during_open_stops_before_next_phase(color_detector):
     with pytest.raises(CancelledError, match='before choosing the decoder'):
         open_detector(options, on_progress=on_progress, cancelled=cancelled)
     assert told == ['loading the model']
-
-
-def test_what_is_no_event_cannot_cancel():
-    runner = fake_detector()
-    with pytest.raises(ParameterError, match=r'cancelled is 5\.\n.*a threading\.Event'):
-        Pipeline.open('any.onnx', cancelled=5, runner=runner)
-    assert runner.is_closed
 
 
 def test_an_opened_network_is_warmed_up_on_a_frame_of_its_own_size_and_closed_on_failure(

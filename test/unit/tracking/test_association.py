@@ -17,10 +17,13 @@ def pairs_of(gains):
     return Pairs(rows, columns, gains[rows, columns])
 
 
-def test_nothing_is_assigned_to_nothing():
+def test_nothing_is_assigned_to_nothing_nor_to_what_it_only_touches():
     rows, columns = best_pairs(pairs_of(np.zeros((3, 2))))
     assert (rows.tolist(), columns.tolist()) == ([], [])
     assert overlapping(np.zeros((4, 0)), np.ones((4, 2)), 0.1).gains.tolist() == []
+    box = np.array([[0.0], [0.0], [10.0], [10.0]])
+    beside = np.array([[10.0], [0.0], [20.0], [10.0]])
+    assert overlapping(box, beside, 0.0).gains.tolist() == []
 
 
 @repeatable
@@ -56,9 +59,3 @@ def test_overlaps_are_those_of_non_maximum_suppression():
     rows, columns = np.nonzero(expected >= 0.2)
     assert (found.rows.tolist(), found.columns.tolist()) == (rows.tolist(), columns.tolist())
     assert found.gains == pytest.approx(expected[rows, columns], abs=1e-5)
-
-
-def test_boxes_that_only_touch_are_no_pair():
-    box = np.array([[0.0], [0.0], [10.0], [10.0]])
-    beside = np.array([[10.0], [0.0], [20.0], [10.0]])
-    assert overlapping(box, beside, 0.0).gains.tolist() == []

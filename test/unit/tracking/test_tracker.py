@@ -35,12 +35,9 @@ def test_objects_keep_their_ids_and_their_class(of, method):
     assert len(tracked[0]) == 0 and len(tracked[2]) == 1
 
 
-def test_names_stay_with_the_objects():
+def test_names_stay_with_the_objects_and_lost_ones_have_ids():
     tracker = Tracker(min_hits=1)
     assert [(each.name, each.id) for each in tracker(boxes(10))] == [('cat', 1)]
-
-
-def test_lost_objects_have_predicted_boxes_and_ids():
     tracker = Tracker(min_hits=1)
     tracker(boxes(10))
     assert len(tracker.lost) == 0

@@ -90,10 +90,13 @@ def test_pixels_without_depth_do_not_count_and_an_object_of_them_has_none():
         assert np.isnan(found.sizes).all()
 
 
-def test_max_range_hides_what_is_farther():
+def test_max_range_hides_what_is_farther_and_boxes_far_beyond_the_image_are_no_error():
     scene = render([FACING])
     found = measure(scene, [scene.box(0)], max_range=2.0)
     assert not found.has_depth.any()
+    huge = [(0.0, 0.0, 1e30, 1e30, 0.3), (320.0, 240.0, 1e7, 1e7, 0.0)]
+    found = measure(render([FACING]), huge)
+    assert found.centers.shape == (2, 3)
 
 
 def test_the_points_of_an_object_are_those_of_its_pixels():
@@ -128,12 +131,6 @@ def test_many_objects_are_measured_at_once_as_one_by_one():
         assert np.linalg.norm(alone.centers[0] - scene.surface(index)[0]) < 0.02
 
 
-def test_boxes_far_beyond_the_image_are_no_error():
-    huge = [(0.0, 0.0, 1e30, 1e30, 0.3), (320.0, 240.0, 1e7, 1e7, 0.0)]
-    found = measure(render([FACING]), huge)
-    assert found.centers.shape == (2, 3)
-
-
 def test_wrong_sizes_and_encodings_are_named():
     scene = render([FACING])
     with pytest.raises(BadFrameError, match='640 × 480, but its calibration is for 1280 × 720'):
@@ -152,13 +149,10 @@ def test_a_big_endian_depth_image_is_read():
     )
 
 
-def test_enclosing_boxes_of_surfaces_have_equal_horizontal_sides():
+def test_enclosing_boxes_of_surfaces_have_equal_horizontal_sides_parallel_to_the_axes():
     turn = np.array([[0, 0, 2.0, 2.0]] * 2)  # A quarter turn about z, not normalized.
     corners = box_corners(np.array([[1.0, 2, 3]] * 2), np.array([[4.0, 0.2, 1]] * 2), turn)
     boxes = enclosing_boxes(corners, np.array([False, True]))
     assert boxes == pytest.approx(np.array([[0.9, 0, 2.5, 1.1, 4, 3.5], [-1, 0, 2.5, 3, 4, 3.5]]))
-
-
-def test_a_box_without_an_orientation_is_parallel_to_the_axes():
     corners = box_corners(np.zeros((1, 3)), np.array([[4.0, 2, 1]]), np.zeros((1, 4)))
     assert corners[0].max(axis=0).tolist() == [2, 1, 0.5]

@@ -129,14 +129,11 @@ def test_confidence_is_the_interpolated_probability_of_the_class(image_wh, dtype
     assert_interpolated(labels, confidence, probabilities, axes)
 
 
-def test_sigmoid_scores_are_probabilities_as_they_are():
+def test_confidence_is_a_sigmoid_score_as_it_is_and_0_where_scores_are_not_finite():
     cells = np.full((3, 8, 8), 0.1, np.float32)
     cells[2] = 0.4
     _, confidence, _ = confidence_of(cells, (20, 10), (32, 32), 'stretch')
     assert (confidence == 102).all()
-
-
-def test_confidence_where_scores_are_not_finite_is_0():
     cells = np.zeros((2, 4, 4), np.float32)
     cells[0] = 9
     cells[:, 3, 3] = np.nan

@@ -95,10 +95,15 @@ def test_truncated_jpeg_is_bad(pixels, kept):
     assert raised.value.kind == 'undecodable image'
 
 
-def test_impossible_size_is_bad(pixels):
+def test_impossible_sizes_and_invalid_markers_are_bad(pixels):
     jpeg = patched(jpeg_of(pixels), 0xC0, 5, b'\xff\xff\xff\xff')
     with pytest.raises(BadFrameError, match='claims 65535 × 65535 pixels'):
         read_jpeg_header(jpeg)
+    jpeg = jpeg_of(pixels)
+    with pytest.raises(BadFrameError, match='has an invalid marker'):
+        read_jpeg_header(np.concatenate([jpeg[:2], np.zeros(8, np.uint8), jpeg[2:]]))
+    with pytest.raises(BadFrameError, match='has no frame header'):
+        read_jpeg_header(patched(jpeg, 0xC0, 1, b'\xed'))
 
 
 def test_single_color_has_few_bytes_and_is_accepted():
@@ -106,14 +111,6 @@ def test_single_color_has_few_bytes_and_is_accepted():
         pixels = np.full((2160, 3840, *channels), 7, np.uint8)
         assert read_jpeg_header(jpeg_of(pixels, OPTIMIZE=1, QUALITY=1)).is_plain
         assert read_jpeg_header(jpeg_of(pixels, OPTIMIZE=1, PROGRESSIVE=1)).width == 3840
-
-
-def test_invalid_markers_are_bad(pixels):
-    jpeg = jpeg_of(pixels)
-    with pytest.raises(BadFrameError, match='has an invalid marker'):
-        read_jpeg_header(np.concatenate([jpeg[:2], np.zeros(8, np.uint8), jpeg[2:]]))
-    with pytest.raises(BadFrameError, match='has no frame header'):
-        read_jpeg_header(patched(jpeg, 0xC0, 1, b'\xed'))
 
 
 def test_frame_is_decoded_when_its_pixels_are_needed(pixels):

@@ -35,11 +35,8 @@ def suppress(xyxy, scores, labels=None, *, iou_threshold=0.5, max_detections=100
     ).tolist()
 
 
-def test_equal_scores_keep_the_earlier_box():
+def test_equal_scores_keep_the_earlier_box_and_overlap_equal_to_the_threshold_both():
     assert suppress(boxes(*[(0, 0, 10, 10)] * 300), [0.5] * 300) == [0]
-
-
-def test_overlap_equal_to_threshold_is_kept():
     pair = boxes((0, 0, 10, 10), (0, 0, 10, 5))
     assert suppress(pair, [0.9, 0.8], iou_threshold=0.5) == [0, 1]
     assert suppress(pair, [0.9, 0.8], iou_threshold=0.49) == [0]
@@ -67,15 +64,12 @@ def test_each_class_is_what_opencv_finds(count, iou_threshold):
         assert [i for i in ours if labels[i] == label] == members[np.ravel(theirs)].tolist()
 
 
-def test_iou_by_hand():
+def test_iou_by_hand_and_of_empty_boxes():
     one = np.array([0, 0, 10, 10])
     many = boxes((0, 0, 10, 10), (5, 0, 15, 10), (0, 0, 5, 5), (10, 0, 20, 10), (90, 90, 99, 99))
     assert iou(one, many).tolist() == pytest.approx([1, 1 / 3, 1 / 4, 0, 0])
     assert iou(many[:2, None], many).shape == (2, 5)
     assert iou(one, boxes()).shape == (0,)
-
-
-def test_iou_of_empty_boxes_is_zero():
     assert iou(np.zeros(4), boxes((0, 0, 0, 0), (3, 3, 3, 9))).tolist() == [0, 0]
 
 

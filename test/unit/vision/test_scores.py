@@ -129,21 +129,18 @@ def test_rounding_is_limited_and_what_is_not_finite_stays():
     np.testing.assert_array_equal(scores, before)
 
 
-def test_unused_entries_are_limited_to_0():
+def test_unused_entries_and_rows_may_hold_negative_scores():
     scores = np.array([-1, 1.0005, 0.5], np.float32)
     assert check_range(scores, is_padded=True).tolist() == [0, 1, 0.5]
     with pytest.raises(ScoreRangeError, match='a score of 2,'):
         check_range(np.array([-1, 2], np.float32), is_padded=True)
+    passes = passing(np.array([-1, 0.5, np.nan], np.float32), 0.25, is_padded=True)
+    assert passes.tolist() == [False, True, False]
 
 
 def test_the_worst_score_is_named_also_beside_nan():
     with pytest.raises(ScoreRangeError, match='a score of -7,'):
         check_range(np.array([[np.nan, 2], [-7, np.inf]], np.float32))
-
-
-def test_unused_rows_may_hold_negative_scores():
-    passes = passing(np.array([-1, 0.5, np.nan], np.float32), 0.25, is_padded=True)
-    assert passes.tolist() == [False, True, False]
 
 
 # Half floats.

@@ -44,13 +44,10 @@ def test_millimeters_and_meters_are_the_same_depth():
     np.testing.assert_allclose(floats[0, 0], want, atol=1e-5)
 
 
-def test_depth_is_padded_with_0():
+def test_depth_is_padded_with_0_as_which_what_is_not_finite_counts():
     preprocess = Preprocess((48, 64), pad_value=114, channels=1)
     got = preprocess(Frame.from_pixels(np.full((64, 64), 3, np.float32), '32FC1'))[0][0, 0]
     assert (got[:, :8] == 0).all() and (got[:, 8:56] == 3).all() and (got[:, 56:] == 0).all()
-
-
-def test_a_depth_that_is_not_finite_counts_as_0():
     meters = np.full((48, 64), 3, np.float32)
     meters[0], meters[1] = np.nan, np.inf
     got, _ = STRETCH(Frame.from_pixels(meters, '32FC1'))

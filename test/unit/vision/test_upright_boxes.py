@@ -39,15 +39,12 @@ def test_centers_and_extents_are_within_5_cm(size, down):
     assert np.percentile(errors, 90) < 0.05
 
 
-def test_a_rotation_is_the_one_of_its_quaternion():
+def test_rotations_are_those_of_quaternions_and_sizes_have_a_class_and_three_numbers():
     for vector in np.random.default_rng(0).standard_normal((20, 4)):
         x, y, z, w = vector / np.linalg.norm(vector) * np.sign(vector[3])
         cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
         rotation = np.eye(3) + 2 * w * cross + 2 * cross @ cross
         assert quaternion_of(rotation) == pytest.approx([x, y, z, w])
-
-
-def test_sizes_have_a_class_and_three_numbers():
     assert parse_sizes(['a:b:1,2,0.5'])['a:b'].tolist() == [1, 2, 0.5]
     for bad in (['car'], ['car:1,2'], ['car:1,2,0'], ['car:1,2,nan'], ['a:1,1,1', 'a:1,1,1']):
         with pytest.raises(ParameterError, match='sizes contains'):

@@ -29,13 +29,17 @@ def walk(seeker: Seeker, seconds: float = 40.0) -> np.ndarray:
     return np.array(way)
 
 
-def test_it_turns_in_place_until_it_has_seen_the_target():
+def test_it_turns_in_place_until_it_has_seen_the_target_and_forgets_a_false_one():
     seeker = Seeker('ball')
     seeker.see([('cone', surface_at(2.0, 0.0)), ('unknown', np.ones(3))], np.zeros(3), AHEAD)
     forward, left, turn = seeker.steer(np.zeros(2), 0.0)
     assert (forward, left) == (0, 0)
     assert turn > 0
     assert not seeker.has_arrived
+    seeker = Seeker('ball')
+    for x, y in ((1.0, 2.0), (3.0, 0.0)):
+        seeker.see([('ball', surface_at(x, y))], np.zeros(3), AHEAD)
+    assert seeker.known['ball'] == pytest.approx([3.0 + RADIUS['ball'], 0.0])
 
 
 @pytest.mark.parametrize('yaw', (0.0, 2.0))
@@ -66,10 +70,3 @@ def test_it_goes_around_an_obstacle(aside):
     assert seeker.has_arrived
     # The robot is 0.5 m long and 0.3 m wide.
     assert np.linalg.norm(way - seeker.known['crate'], axis=1).min() > RADIUS['crate'] + 0.3
-
-
-def test_a_false_detection_is_forgotten():
-    seeker = Seeker('ball')
-    for x, y in ((1.0, 2.0), (3.0, 0.0)):
-        seeker.see([('ball', surface_at(x, y))], np.zeros(3), AHEAD)
-    assert seeker.known['ball'] == pytest.approx([3.0 + RADIUS['ball'], 0.0])

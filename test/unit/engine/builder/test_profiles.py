@@ -57,9 +57,11 @@ def test_size_comes_from_option_then_metadata_then_640():
     assert best('nonsense') == (1, 3, 640, 640)
 
 
-def test_profile_of_unknown_input_lists_inputs():
+def test_profiles_of_unknown_inputs_or_of_other_fixed_sizes_are_refused():
     with pytest.raises(ParameterError, match=r'names the unknown input y(?s:.*)x \(\?\)'):
         settle(spec(-1), asked=((ShapeRange('y', (1,), (1,), (1,)),),))
+    with pytest.raises(ParameterError, match=r'profile shape \(1, 4\) does not match the input x'):
+        settle(spec(-1, 3), asked=((ShapeRange('x', (1, 4), (1, 4), (1, 4)),),))
 
 
 def test_inputs_that_a_profile_lacks_have_their_defaults():
@@ -70,11 +72,6 @@ def test_inputs_that_a_profile_lacks_have_their_defaults():
     )
     with pytest.raises(ParameterError, match=r'z \(1, \?\) float32 has dynamic(?s:.*)capacity='):
         settle(inputs[0], spec(1, -1, name='z'), asked=((asked,),))
-
-
-def test_a_profile_cannot_change_what_is_fixed():
-    with pytest.raises(ParameterError, match=r'profile shape \(1, 4\) does not match the input x'):
-        settle(spec(-1, 3), asked=((ShapeRange('x', (1, 4), (1, 4), (1, 4)),),))
 
 
 def test_the_batch_is_the_largest_of_all_profiles():

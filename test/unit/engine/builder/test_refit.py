@@ -22,15 +22,12 @@ def resized(weight=1.0, scale=2.0, mode='nearest', metadata=None):
     )
 
 
-def test_weights_and_metadata_are_no_part_of_the_structure():
+def test_weights_and_metadata_are_no_part_of_the_structure_and_outputs_no_weights():
     digest, weights = structure(resized())
     assert weights == {'w'}  # TensorRT reads scales when it parses the network.
     assert structure(resized(weight=3.0, metadata={'names': 'a'})).digest == digest
     others = {'scale': 3.0}, {'mode': 'linear'}
     assert all(structure(resized(**other)).digest != digest for other in others)
-
-
-def test_outputs_and_unused_tensors_are_no_weights():
     model = resized()
     model.graph.output.append(helper.make_tensor_value_info('w', 1, (4,)))
     model.graph.initializer.append(numpy_helper.from_array(np.float32([1]), 'unused'))
