@@ -19,6 +19,7 @@ from trt_ros.regular_file import writing
 from trt_ros.results.base import Result
 from trt_ros.results.labels import category_ids, name_of
 from trt_ros.runtime.pipeline import Pipeline
+from trt_ros.vision.class_choice import OBJECT_TASKS
 from trt_ros.vision.frame import Frame, to_color
 
 _COPY_NBYTES = 1 << 20
@@ -31,7 +32,7 @@ def check_has_format(decoder: Decoder[Any], kind: str = 'coco') -> None:
             f'--{kind} has no format for several masks per image.',
             remedy=f'Choose one output with --outputs, or leave --{kind} out.',
         )
-    if decoder.task == 'depth' or (decoder.task == 'classify' and kind == 'coco'):
+    if decoder.task not in (*OBJECT_TASKS, 'segment', *['classify'] * (kind == 'parquet')):
         raise ParameterError(
             f'--{kind} has no format for the results of decoder {decoder.name}.',
             remedy=f'Leave --{kind} out.',

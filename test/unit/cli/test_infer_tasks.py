@@ -279,9 +279,12 @@ def test_ids_are_those_of_the_annotations(infer, pose, tmp_path):
     assert 'There are 2 images of the name a.png.' in said
 
 
-def test_results_without_a_format_of_coco_are_refused(infer, network, tmp_path):
-    _, said = infer(network(depth=np.ones((1, 64, 64))), '--coco', tmp_path / 'coco.json', code=1)
-    assert '--coco has no format for the results of decoder depth.' in said
+@pytest.mark.parametrize('decoder', ['depth', 'tensor', 'embedding'])
+def test_results_without_a_format_of_coco_are_refused(infer, network, tmp_path, decoder):
+    flags = ('--decoder', decoder, '--coco', tmp_path / 'coco.json')
+    head = np.ones((1, 64) if decoder == 'embedding' else (1, 64, 64))
+    _, said = infer(network(depth=head), *flags, code=1)
+    assert f'--coco has no format for the results of decoder {decoder}.' in said
     assert not (tmp_path / 'coco.json').exists()
 
 
