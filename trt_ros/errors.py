@@ -45,14 +45,22 @@ def counted(count: int, noun: str) -> str:
 
 def meant(name: str, known: Iterable[str]) -> str:
     """Return a 'Did you mean' hint with the nearest known names, in any case; '' without any."""
+    known = dict.fromkeys(known)
+    close = similar(name, known)
+    if not close and len(name) > 2:
+        close = [each for each in known if name.lower() in each.lower()][:3]
+    return f'Did you mean {" or ".join(map(repr, close))}? ' if close else ''
+
+
+def similar(name: str, known: Iterable[str], likeness: float = 0.6) -> list[str]:
+    """Return up to three known names that are like another one, in any case; the best first."""
     from difflib import get_close_matches  # Not needed to print --help.
 
     lower: dict[str, list[str]] = {}
-    for each in dict.fromkeys(known):
+    for each in known:
         lower.setdefault(each.lower(), []).append(each)
-    similar = get_close_matches(name.lower(), lower, n=3, cutoff=0.6)
-    close = [each for key in similar for each in lower[key]][:3]
-    return f'Did you mean {" or ".join(map(repr, close))}? ' if close else ''
+    found = get_close_matches(name.lower(), lower, 3, likeness)
+    return [each for key in found for each in lower[key]][:3]
 
 
 def _shortened(text: str) -> str:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from trt_ros.errors import MAX_CHARACTERS, ModelError, counted, printable
+from trt_ros.errors import MAX_CHARACTERS, ModelError, counted, meant, printable
 
 HOSTILE = '\x1b]0;owned\x07\x9b31m\u202eevil\u2066\0\ud800'
 
@@ -27,6 +27,21 @@ def test_control_characters_are_escaped_and_letters_stay(text, expected):
 def test_a_number_has_the_noun_of_one_or_of_several():
     found = [counted(number, noun) for noun in ('class', 'name') for number in (0, 1, 2)]
     assert found == ['0 classes', '1 class', '2 classes', '0 names', '1 name', '2 names']
+
+
+@pytest.mark.parametrize(
+    ('name', 'known', 'hint'),
+    [
+        ('frist', ['second', 'first'], "Did you mean 'first'? "),
+        ('DOG', ['dig', 'dog', 'Dog'], "Did you mean 'dog' or 'Dog' or 'dig'? "),
+        ('Score', ['score_threshold', 'x'], "Did you mean 'score_threshold'? "),
+        ('ab', ['x_ab_y_z_w_q'], ''),
+        ('abc', iter(['x_abc_y_z_w_q', 'abd']), "Did you mean 'abd'? "),
+        ('other', ['x', 'y'], ''),
+    ],
+)
+def test_a_hint_has_the_most_similar_names_or_those_that_contain_it(name, known, hint):
+    assert meant(name, known) == hint
 
 
 def test_line_breaks_stay_where_lines_are_wanted_and_long_words_lose_their_middle():

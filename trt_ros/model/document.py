@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
 
-from trt_ros.errors import ModelError
+from trt_ros.errors import ModelError, meant
 
 MAX_NODES = 100_000  # After the expansion of aliases.
-MISSPELLED = 0.85  # Likeness of a key to an absent one from which it is that.
 #: Other words for keys.
-SYNONYMS = {
-    'checksum': 'sha256sum',
-    'elements': 'element_names',
-    'noise': 'initial_noise',
-    'rate_hz': 'frequency',
-    'hz': 'frequency',
-}
+SYNONYMS = {'checksum': 'sha256sum', 'rate_hz': 'frequency', 'hz': 'frequency'}
 #: Keys and indices from the root.
 Place = tuple[str | int, ...]
+_NAMES = {dict: 'a mapping', list: 'a list', str: 'text', int: 'an integer', bool: 'true or false'}
 
 
 class Document:
@@ -30,6 +24,7 @@ class Document:
     def __init__(self, path: Path, text: str) -> None:
         self.path = path
         self._lines: dict[Place, int] = {}
+        self._roots: dict[int, dict[Place, None]] = {}  # Keys of the root around each YAML node.
         self._loader, self._count = yaml.SafeLoader(text), 0
         try:
             node = self._loader.get_single_node()
@@ -45,6 +40,7 @@ class Document:
         self._count += 1
         if node is not None:
             self._lines[place] = node.start_mark.line + 1
+            self._roots.setdefault(id(node), {})[place[:1]] = None
         if self._count > MAX_NODES or len(place) > 50:
             Node(self, place).refuse(
                 f'More than {MAX_NODES} values, or 50 levels, after all aliases.'
@@ -70,6 +66,11 @@ class Document:
             found[key] = self._value(value_node, inner)
         return found
 
+    @property
+    def shared(self) -> set[str]:
+        """Keys of the root with a value that aliases use elsewhere."""
+        return {str(next(iter(keys))[0]) for keys in self._roots.values() if len(keys) > 1}
+
     def line(self, place: Place) -> int:
         """Return the line of a value, or of the nearest one around it."""
         while place and place not in self._lines:
@@ -86,17 +87,31 @@ class Node:
     def __getitem__(self, key: str | int) -> Node:
         return Node(self.document, (*self.place, key))
 
-    def check_keys(self, *known: str) -> None:
-        """Refuse a key that is almost, the beginning of, or a synonym of an absent `known` one."""
-        given = self.get(dict, {})
-        absent = [key for key in known if key not in given]
-        for key in given:
-            name = SYNONYMS.get(key.lower(), key.lower())
-            near = get_close_matches(name, absent, 1, MISSPELLED)
-            if len(key) > 2:
-                near += [each for each in absent if each.startswith(key.lower())]
-            if near and key not in known:
-                self[key].refuse(f'Unknown key {key!r}. Did you mean {near[0]!r}?')
+    def check_keys(self, form: Any) -> None:
+        """
+        Refuse a key that is not in a form, here or farther inside.
+
+        :param form: forms of values by key, '*' for all others; in a list, that of its items.
+        """
+        if isinstance(form, list):
+            for each in self.items():
+                each.check_keys(form[0])
+        elif form is not None:
+            for key in self.get(dict, {}):
+                if '*' not in form:
+                    self[key].check_name('key', key, form, _paths(form))
+                self[key].check_keys(form.get(key, form.get('*')))
+
+    def check_name(
+        self, noun: str, name: Any, known: Iterable[str], paths: Iterable[str] = ()
+    ) -> None:
+        """Refuse a name that is not known, with the nearest one, or its place among `paths`."""
+        if name not in (known := [*known]):
+            word = SYNONYMS.get(str(name).lower(), str(name))
+            elsewhere = [each for each in paths if each.endswith(f'/{word}')]
+            hint = meant(word, elsewhere or known)
+            remedy = f'Leave it out, or use one of {", ".join(known)}.'
+            self.refuse(f'Unknown {noun} {name!r}. {hint}'.strip(), remedy)
 
     def items(self) -> list[Node]:
         """Return the values of a list; none where it is absent."""
@@ -119,14 +134,7 @@ class Node:
         if value is None and default is not None:
             return default
         if not isinstance(value, kind):
-            names = {
-                dict: 'a mapping',
-                list: 'a list',
-                str: 'text',
-                int: 'an integer',
-                bool: 'true or false',
-            }
-            self.refuse(f'{names[kind]} is expected, not {value!r:.80}.')
+            self.refuse(f'{_NAMES[kind]} is expected, not {value!r:.80}.')
         return value
 
     def refuse(self, cause: str, remedy: str = '') -> NoReturn:
@@ -137,3 +145,11 @@ class Node:
             cause=cause,
             remedy=remedy or 'Export it again, or correct the file.',
         )
+
+
+def _paths(form: Any) -> Iterator[str]:
+    """Yield the keys of a form and the paths of those farther inside."""
+    form = form[0] if isinstance(form, list) else form
+    for key, inner in (form or {}).items():
+        yield key
+        yield from (f'{key}/{each}' for each in _paths(inner))

@@ -1,9 +1,8 @@
 """Kinds of LEAPP bundles: the messages that feed an input, and what an output commands."""
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 
-from trt_ros.errors import ParameterError, meant, printable
+from trt_ros.errors import ParameterError, meant, printable, similar
 
 #: Binding of an input without its elements, by kind; {} stands for the elements in brackets.
 _BINDINGS: Mapping[str, str] = {
@@ -38,8 +37,6 @@ _ELEMENTS: Mapping[str, Sequence[str]] = {
         ('state/body/rotation', 'command/body/target_rotation', 'command/body/rotation'), 'wxyz'
     ),
 }
-#: Likeness of a kind to a known one, by SequenceMatcher.ratio(), from which it is that.
-MISSPELLED = 0.9
 #: What an output commands, by kind.
 FIELDS: Mapping[str, str] = {
     'target/joint/position': 'position',
@@ -71,7 +68,7 @@ def binding_of(name: str, kind: str, element_names: Sequence[str] = ()) -> str:
 
 def misspelled(kind: str) -> str:
     """Return the kind of inputs that another one stands for by mistake; '' if there is none."""
-    near = get_close_matches(kind.lower(), _BINDINGS, 1, MISSPELLED)
+    near = similar(kind, _BINDINGS, 0.9)  # Less alike, it is another one: a kind may be any text.
     return near[0] if near and kind not in near else ''
 
 

@@ -1,14 +1,15 @@
 """Files of bundles, in the format of LEAPP and of Isaac ROS."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 import json
 import math
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
+import yaml
 
-from trt_ros.errors import ModelError, meant
+from trt_ros.errors import ModelError
 from trt_ros.model.bundle import Bundle, Group, NetworkFile, Port, ports_of
 from trt_ros.model.document import Document, Node
 from trt_ros.model.kinds import misspelled
@@ -21,15 +22,22 @@ DTYPES = (*FLOATS, *INTEGERS, 'bool')
 #: Backends of networks in files that are not ONNX.
 OTHER_FILES = ('jit', 'pt2')
 _TEMPORAL = '__temporal_axis__'
-#: Keys that are read, and others of LEAPP that are almost like one of them.
-_PIPELINE_KEYS = (
-    *('inputs', 'outputs', 'data_flow', 'feedback_flow', 'feedback_connections'),
-    *('initial_values', 'loops', 'configs', 'regions', 'turns'),
-)
-_PORT_KEYS = (
-    *('name', 'type', 'dtype', 'shape', 'kind', 'element_names'),
-    *('history_length', 'history', 'include_current_in_history', 'initial_noise'),
-)
+#: The keys of a bundle; the last ones of each are those of LEAPP and Isaac that have no effect.
+_KEYS = yaml.safe_load("""
+models:
+  '*':
+    inputs: [{name, dtype, shape, kind, element_names, initial_noise, history_length, history,
+              include_current_in_history, include_current_value_in_history,
+              type, source, temporal_period_ms, isaaclab_connection}]
+    outputs: [{name, dtype, shape, kind, element_names,
+               type, source, temporal_period_ms, isaaclab_connection}]
+    parameters: {model_path, sha256sum, backend, md5sum, device, opset_version, warp_segments}
+    options:
+    formatting:
+pipeline: {inputs, outputs, data_flow, feedback_flow, feedback_connections, initial_values,
+           loops: [{models, steps, carry, values}], configs: {frequency}, regions, turns}
+system information:
+""")
 
 
 def read_bundle(path: str | Path) -> Bundle:
@@ -58,11 +66,9 @@ def _document(path: str | Path) -> Node:
 
 class _Reader:
     def __init__(self, root: Node) -> None:
-        self.root, self.path = root, root.document.path
+        self.path = root.document.path
         self.models, self.pipeline = root['models'], root['pipeline']
-        root.check_keys('models', 'pipeline')
-        self.pipeline.check_keys(*_PIPELINE_KEYS)
-        self.pipeline['configs'].check_keys('frequency')
+        root.check_keys({**dict.fromkeys(root.document.shared), **_KEYS})
         if not self.models.get(dict):
             self.models.refuse('The bundle has no networks.')
         self.networks = {name: self._network(name) for name in self.models.get(dict)}
@@ -73,8 +79,6 @@ class _Reader:
         node = self.models[name]
         if '/' in name or not name:
             node.refuse(f'The name {name!r} has a slash, or is empty.')
-        node.check_keys('inputs', 'outputs', 'parameters', 'options')
-        node['parameters'].check_keys('model_path', 'sha256sum', 'backend')
         backend = node['parameters']['backend']
         if backend.get(str, 'onnx') in OTHER_FILES:
             backend.refuse(
@@ -82,10 +86,8 @@ class _Reader:
                 'not run.',
                 "Export it with annotate.output_tensors(.., export_with='onnx').",
             )
-        path, digest = (
-            self._file(node['parameters']['model_path']),
-            node['parameters']['sha256sum'],
-        )
+        path = self._file(node['parameters']['model_path'])
+        digest = node['parameters']['sha256sum']
         wanted = digest.get(str, '')
         if wanted and sha256_of_file(path) != wanted.lower():
             digest.refuse(
@@ -116,11 +118,9 @@ class _Reader:
         return found
 
     def _port(self, node: Node, mode: Any) -> Port:
-        node.check_keys(*_PORT_KEYS)
         name = node['name'].get(str)
         dtype = node['dtype'].get(str, 'float32').removeprefix('torch.')
-        if dtype not in DTYPES:
-            node['dtype'].refuse(f'Unknown type {dtype!r}. {meant(dtype, DTYPES)}'.strip())
+        node['dtype'].check_name('type', dtype, DTYPES)
         shape, count = self._shape(node['shape']), self._history(node)
         kind = node['kind'].get(str, '')
         if known := misspelled(kind):
@@ -130,14 +130,15 @@ class _Reader:
             kind,
             self._element_names(node['element_names'], shape),
             f'history={count}' if count > 1 else '',
-            mode == 'input' and node['initial_noise'].get(bool, False),
+            node['initial_noise'].get(bool, False),
         )
 
     def _history(self, node: Node) -> int:
         for key in ('history_length', 'history'):
             if node[key].value is not None:
                 count: int = node[key].get(int)
-                if count < 0 or node['include_current_in_history'].value is False:
+                words = ('include_current_in_history', 'include_current_value_in_history')
+                if count < 0 or any(node[each].value is False for each in words):
                     node[key].refuse('Only histories that end with the present value are run.')
                 return count
         return 0
@@ -171,17 +172,19 @@ class _Reader:
         return tuple(last)
 
     def bundle(self) -> Bundle:
-        if self.pipeline['regions'].get(dict, {}):
+        if self.pipeline['regions'].get(dict, {}) or self.pipeline['turns'].get(dict, {}):
             return self._of_regions()
+        self._refuse_options(self.networks)
         groups = tuple(self._groups())
         flow = self._connections(self.pipeline['data_flow'])
-        feedback = {
-            **self._connections(self.pipeline['feedback_flow']),
-            **self._connections(self.pipeline['feedback_connections']),
-        }
+        feedback = self._connections(
+            self.pipeline['feedback_flow'], self.pipeline['feedback_connections']
+        )
         self._check_order(flow)
         self._check_sources(flow, feedback, groups)
         initial = self.pipeline['initial_values']
+        if initial.get(str, '') and not feedback:
+            initial.refuse('There is no feedback, whose first values these are.')
         return Bundle(
             self.path,
             self.networks,
@@ -189,7 +192,7 @@ class _Reader:
             flow,
             feedback,
             tuple(self._listed('outputs', self.outputs)) or tuple(self.outputs),
-            self._file(initial) if initial.get(str, '') and feedback else None,
+            self._file(initial) if initial.get(str, '') else None,
             self._frequency(),
         )
 
@@ -207,34 +210,37 @@ class _Reader:
                 'the second, and regions to the third.',
                 'Write {DETECTOR: CLASSIFIER}, with the names of the models.',
             )
-        for key in self.pipeline.get(dict).keys() - {'regions', 'turns', 'configs'}:
+        for key in self.pipeline.get(dict).keys() - {'regions', 'turns'}:
             self.pipeline[key].refuse('Nothing but regions connects these models.')
         for name in self.networks:
             for key in self.models[name].get(dict).keys() - {'parameters', 'options'}:
                 self.models[name][key].refuse('Models of regions have the tensors of the file.')
-        if 'options' in self.models[first[0]].get(dict):
-            self.models[first[0]]['options'].refuse(
-                'The options of the first model are the parameters of the node.'
-            )
+        self._refuse_options(first[:1])
         options = {}
         for name in (*first[1:], target):
             node = self.models[name]['options']
             options[name] = dict(node.get(dict, {}))
             if 'labels_path' in options[name]:
                 options[name]['labels_path'] = str(self._file(node['labels_path']))
-        frequency = self._frequency()
-        return Bundle(
-            self.path, self.networks, (), {}, {}, (), None, frequency, region_options=options
-        )
+        return Bundle(self.path, self.networks, (), {}, {}, (), region_options=options)
 
-    def _connections(self, node: Node) -> dict[str, str]:
+    def _refuse_options(self, names: Iterable[str]) -> None:
+        for name in names:
+            if 'options' in self.models[name].get(dict):
+                self.models[name]['options'].refuse(
+                    'Only models for regions have options; those of others are the parameters of '
+                    'the node.'
+                )
+
+    def _connections(self, *nodes: Node) -> dict[str, str]:
         """Return the output that each connected input gets."""
         found: dict[str, str] = {}
-        for output, names in node.get(dict, {}).items():
-            here = node[output]
-            _known(here, output, self.outputs)
+        given = [(node[output], output) for node in nodes for output in node.get(dict, {})]
+        for here, output in given:
+            names = here.value
+            here.check_name('output', output, self.outputs)
             for name in names if isinstance(names, list) else [names]:
-                _known(here, name, self.inputs)
+                here.check_name('input', name, self.inputs)
                 source, target = self.outputs[output].spec, self.inputs[name].spec
                 if (source.shape, source.dtype) != (target.shape, target.dtype):
                     here.refuse(f'The output {source} does not fit the input {target}.')
@@ -245,10 +251,11 @@ class _Reader:
 
     def _listed(self, key: str, ports: Mapping[str, Port]) -> Iterator[str]:
         """Yield the inputs or outputs of the bundle as `pipeline` lists them."""
+        self.pipeline[key].check_keys(dict.fromkeys(self.networks))
         for network in self.pipeline[key].get(dict, {}):
             for node in self.pipeline[key][network].items():
                 name = f'{network}/{node.value}'
-                _known(node, name, ports)
+                node.check_name(key[:-1], name, ports)
                 yield name
 
     def _check_order(self, flow: Mapping[str, str]) -> None:
@@ -278,9 +285,11 @@ class _Reader:
                 )
             if len(sources) > 1:
                 self.pipeline['inputs'].refuse(f'The input {name} has two sources: {sources}.')
-            if self.inputs[name].is_noise and sources != ['pipeline/inputs']:
+            port = self.inputs[name]
+            key = 'initial_noise' if port.is_noise else 'a history' if port.settings else ''
+            if key and sources != ['pipeline/inputs']:
                 self.pipeline['inputs'].refuse(
-                    f'The input {name} has initial_noise, and another source: {sources[0]}.'
+                    f'The input {name} has {key}, and another source: {sources[0]}.'
                 )
 
     def _groups(self) -> Iterator[Group]:
@@ -302,11 +311,9 @@ class _Reader:
             )
 
     def _loop(self, node: Node) -> Group:
-        node.check_keys('models', 'steps', 'carry', 'values')
         networks = tuple(node['models'].get(list))
         for name in networks:
-            if name not in self.networks:
-                node['models'].refuse(f'{name!r} is no model of the bundle.')
+            node['models'].check_name('model', name, self.networks)
         if not networks:
             node['models'].refuse('The loop has no models.')
         steps = node['steps'].get(int)
@@ -321,7 +328,7 @@ class _Reader:
 
     def _values(self, node: Node, name: str, steps: int) -> np.ndarray:
         """Return the values of an input in each step: a list, a .npy file, or `counter`."""
-        _known(node, name, self.inputs)
+        node.check_name('input', name, self.inputs)
         spec, given = self.inputs[name].spec, node.value
         try:
             if given == 'counter':
@@ -344,8 +351,3 @@ class _Reader:
         if value is None or (type(value) in (int, float) and 0 < value < math.inf):
             return value and float(value)
         node.refuse(f'{value!r} is no frequency above 0 Hz.')
-
-
-def _known(node: Node, name: Any, ports: Mapping[str, Port]) -> None:
-    if name not in ports:
-        node.refuse(f'{name!r} is not among {", ".join(ports)}.')

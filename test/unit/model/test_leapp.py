@@ -9,7 +9,7 @@ import yaml
 
 from support.bundles import denoiser, sums, two_sums, write_bundle, write_cascade
 from trt_ros.errors import ModelError
-from trt_ros.model.leapp import read_bundle
+from trt_ros.model.leapp import _KEYS, read_bundle
 from trt_ros.runtime.options import PipelineOptions
 
 
@@ -88,6 +88,14 @@ def bomb() -> str:
     return '\n'.join(rows)
 
 
+def test_initial_values_without_feedback_are_refused(tmp_path):
+    path = write_bundle(tmp_path, {'A': sums('x', 'y')}, inputs={'A': ['x']}, initial_values='')
+    assert read_bundle(path).initial_values is None
+    replaced(path, ("initial_values: ''", 'initial_values: A.onnx'))
+    with pytest.raises(ModelError, match='There is no feedback, whose first values'):
+        read_bundle(path)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ('before', 'after', 'cause'),
@@ -97,13 +105,19 @@ def bomb() -> str:
         ('model_path: A.onnx', 'model_path: /etc/passwd', r"'/etc/passwd' leaves the folder"),
         ('backend: onnx', 'backend: jit', 'a file of jit'),
         ('backend: onnx', 'backend: onnx\n      sha256sum: "00"', 'SHA-256 of .* is another'),
-        ('A/ao1:', 'A/a:', "'A/a' is not among A/ao1"),
-        ('- B/bi1', '- B/bi3', "'B/bi3' is not among A/ai1"),
+        ('A/ao1:', 'A/a:', "Unknown output 'A/a'. Did you mean .*'A/ao1'"),
+        ('- B/bi1', '- B/bi3', "Unknown input 'B/bi3'. Did you mean .*'B/bi1'"),
+        ('- B/bi1', '- [B/bi1]', r"Unknown input \['B/bi1'\]"),
         ('- ai1', '- ai1\n    - ai2', 'The input A/ai2 has two sources'),
         ('A:\n    - ai1', 'A: []', 'The input A/ai1 has no source'),
         ('name: bi1', 'name: bi1\n      initial_noise: true', 'and another source: data_flow'),
         ('A/ao1:\n    - B/bi1', 'B/bo1:\n    - A/ai1', 'computed after its use'),
         ('A/ao1:', 'A/ao1:\n    - B/bi1\n    A/ao2:', 'The input B/bi1 has two sources'),
+        (
+            'feedback_flow:',
+            'feedback_connections: {A/ao1: [A/ai2]}\n  feedback_flow:',
+            'The input A/ai2 has two sources',
+        ),
         ('name: bi1\n', 'name: bi1\n      dtype: float16\n', 'The key dtype occurs twice'),
         (
             'float32\n      shape:\n      - 1\n    - name: bi2',
@@ -129,9 +143,22 @@ def bomb() -> str:
             'pipeline:\n  initial_values: a.safetensors',
             'a.safetensors does not exist',
         ),
-        ('pipeline:', 'pipeline:\n  loops: [{models: [C], steps: 2}]', "'C' is no model"),
+        ('pipeline:', 'pipeline:\n  loops: [{models: [C], steps: 2}]', "Unknown model 'C'"),
         ('pipeline:', 'pipeline:\n  loops: [{models: [B, A], steps: 2}]', 'follow each other'),
         ('pipeline:', 'pipeline:\n  loops: [{models: [B], steps: 0}]', '0 is not from 1'),
+        ('name: bi1', 'name: bi1\n      history: 3', 'a history, and another source: data_flow'),
+        (
+            'name: ai1',
+            'name: ai1\n      history: 3\n      include_current_in_history: false',
+            'Only histories that end with the present value',
+        ),
+        (
+            'name: ai1',
+            'name: ai1\n      history: 3\n      include_current_value_in_history: false',
+            'Only histories that end with the present value',
+        ),
+        ('parameters:', 'options: {}\n    parameters:', 'the parameters of the node'),
+        ('pipeline:', 'pipeline:\n  turns: {A: B}', 'Regions lead from the first'),
         ('pipeline:', 'pipline:', "Unknown key 'pipline'. Did you mean 'pipeline'"),
         ('outputs:\n    B:', 'output:\n    B:', "'output'. Did you mean 'outputs'"),
         ('pipeline:', 'pipeline:\n  initial_value: a.npz', "Did you mean 'initial_values'"),
@@ -149,7 +176,6 @@ def bomb() -> str:
         ('name: ai1', "name: ai1\n      initial_noise: 'no'", "true or false is .* not 'no'"),
         ('models:\n', 'bomb:\n' + bomb() + '\nmodels:\n', 'More than 100000 values'),
         ('models:\n', 'models: [A]\nothers:\n', r"a mapping is expected, not \['A'\]"),
-        ('models:\n', 'others:\n', 'a mapping is expected, not None'),
     ],
 )
 def test_what_contradicts_itself_is_refused_with_its_line(tmp_path, before, after, cause):
@@ -164,16 +190,92 @@ def test_what_contradicts_itself_is_refused_with_its_line(tmp_path, before, afte
         assert first <= line <= first + 3 + 20 * ('bomb' in after)
 
 
-def test_keys_that_are_no_misspelling_are_free(tmp_path):
-    path = replaced(
-        two_sums(tmp_path),
-        ('name: ai1\n      dtype: float32', 'name: ai1\n      type: tensor\n      is_state: true'),
-        (
-            'pipeline:',
-            'pipeline:\n  configs: {frequency: 5, frequencies: [5], hz: 5}\n  robot: go1',
-        ),
+#: Every place of a bundle that has keys of its own, with an unknown key and the nearest known one.
+UNKNOWN_KEYS = [
+    ((), 'model_path', 'models/*/parameters/model_path'),
+    (('models', 'A'), 'backend', 'parameters/backend'),
+    (('models', 'A'), 'option', 'options'),
+    (('models', 'A', 'parameters'), 'model', 'model_path'),
+    (('models', 'A', 'inputs', 0), 'include', 'include_current_in_history'),
+    (('models', 'A', 'inputs', 2), 'elements', 'element_names'),
+    (('models', 'A', 'outputs', 0), 'history', ''),
+    (('models', 'B', 'outputs', 1), 'initial_noise', ''),
+    (('pipeline',), 'rate_hz', 'configs/frequency'),
+    (('pipeline',), 'include', ''),
+    (('pipeline',), 'steps', 'loops/steps'),
+    (('pipeline', 'configs'), 'frequencies', 'frequency'),
+    (('pipeline', 'configs'), 'isaaclab', ''),
+    (('pipeline', 'loops', 0), 'value', 'values'),
+    (('pipeline', 'inputs'), 'a', 'A'),
+    (('pipeline', 'outputs'), 'C', ''),
+    (('pipeline', 'data_flow'), 'A/ao', 'A/ao1'),
+    (('pipeline', 'feedback_flow'), 'A/b', ''),
+    (('pipeline', 'loops', 0, 'carry'), 'B/bo9', 'B/bo1'),
+    (('pipeline', 'loops', 0, 'values'), 'B/bi9', 'B/bi1'),
+]
+
+
+@pytest.mark.parametrize(('place', 'key', 'nearest'), UNKNOWN_KEYS)
+def test_an_unknown_key_is_refused_at_every_level(tmp_path, place, key, nearest):
+    path = two_sums(tmp_path)
+    document = yaml.safe_load(path.read_text())
+    document['pipeline'].update(
+        configs={'frequency': 5},
+        loops=[{'models': ['B'], 'steps': 2, 'carry': {}, 'values': {}}],
+        feedback_connections={},
     )
+    path.write_text(yaml.safe_dump(document))
     assert read_bundle(path).frequency == 5
+    here = document
+    for each in place:
+        here = here[each]
+    here[key] = []
+    path.write_text(yaml.safe_dump(document))
+    with pytest.raises(ModelError, match=f'Unknown .* {key!r}') as caught:
+        read_bundle(path)
+    assert caught.value.problem.endswith('/'.join(map(str, (*place, key))) + '.')
+    hint = f"Did you mean .*'{re.escape(nearest)}'"
+    assert bool(re.search(hint, caught.value.cause)) == bool(nearest)
+    known = {*here} - {key}
+    assert known <= set(re.findall(r'[^ ,.]+', caught.value.remedy)) or not known
+
+
+def test_every_mapping_of_a_bundle_is_among_the_levels():
+    def levels(form, place=()):
+        if isinstance(form, list):
+            form, place = form[0], (*place, 0)
+        if isinstance(form, dict):
+            yield place
+            for key, inner in form.items():
+                yield from levels(inner, (*place, key))
+
+    tried = {
+        tuple(
+            '*' if i == 1 and place[0] == 'models' else 0 if each == 2 else each
+            for i, each in enumerate(place)
+        )
+        for place, *_ in UNKNOWN_KEYS
+    }
+    assert {*levels(_KEYS)} - {('models',)} <= tried
+
+
+def test_keys_of_exporters_without_an_effect_and_anchors_are_let_be(tmp_path):
+    text = two_sums(tmp_path).read_text()
+    path = tmp_path / 'bundle.yaml'
+    path.write_text('float: &float {kind: float32}\nsystem information: {os: Linux}\n' + text)
+    replaced(
+        path,
+        ('name: ai1', 'name: ai1\n      type: tensor\n      source: x'),
+        ('name: ai1', 'name: ai1\n      isaaclab_connection: state:robot:joint_pos'),
+        ('model_path: A', 'md5sum: "00"\n      device: cuda\n      model_path: A'),
+    )
+    with pytest.raises(ModelError, match="Unknown key 'float'"):
+        read_bundle(path)
+    replaced(path, ('{kind: float32}', 'float32'), ('dtype: float32', 'dtype: *float'))
+    assert read_bundle(path).inputs[0].dtype == 'float32'
+    replaced(path, ('pipeline:', 'other: [*float, &own 1, *own]\npipeline:'))
+    with pytest.raises(ModelError, match="Unknown key 'other'"):
+        read_bundle(path)
 
 
 def test_a_link_out_of_the_folder_is_refused(tmp_path):
@@ -201,6 +303,7 @@ def test_other_files_are_no_bundles(tmp_path, text):
         ('detector: color', 'detector: colors', 'Regions lead from the first of two'),
         ('  regions:', '  turns: {detector: color}\n  regions:', 'Regions lead from the first'),
         ('  regions:', '  outputs: {}\n  regions:', 'Nothing but regions connects'),
+        ('  regions:', '  configs: {}\n  regions:', 'Nothing but regions connects'),
         ('parameters:', 'inputs: []\n    parameters:', 'have the tensors of the file'),
         ('detector.onnx', 'detector.onnx\n    options: {}', 'parameters of the node'),
         ('options:', 'options:\n      labels_path: a.txt', 'The file .*a.txt does not exist'),
