@@ -162,9 +162,7 @@ def _parse(text: str) -> Binding:
             cause=f'{OTHERS} stands for several inputs.',
             remedy=f'Write {OTHERS}=tensor:TOPIC: each input takes the tensor of its own name.',
         )
-    binding = Binding(name, kind, sources, settings, topics)
-    _ = binding.max_age  # Raises.
-    return binding
+    return Binding(name, kind, sources, settings, topics)
 
 
 def _settings(text: str, feed: type[Feed], query: str) -> dict[str, str]:

@@ -108,14 +108,17 @@ def test_topics_and_tensor_of_a_binding():
 
 
 def test_the_maximum_age_is_in_seconds():
-    (fresh, any_age) = parse_bindings(('x=image:a?max_age=0.25', 'y=tensor:b'))
-    assert (fresh.max_age, any_age.max_age) == (0.25, None)
+    (fresh, any_age) = parse_bindings(('x=image:a?max_age=0.25&held=false', 'y=tensor:b'))
+    assert (fresh.max_age, any_age.max_age, fresh.is_held) == (0.25, None, False)
 
 
-@pytest.mark.parametrize('age', ['0', '-1', 'inf', 'nan', 'soon'])
-def test_a_maximum_age_that_is_no_positive_number_is_refused(age):
-    with pytest.raises(ParameterError, match=f"max_age of the network input 'x' is '{age}'"):
-        parse_bindings((f'x=tensor:a?max_age={age}',))
+@pytest.mark.parametrize(
+    ('name', 'value'),
+    [*(('max_age', age) for age in ('0', '-1', 'inf', 'nan', 'soon')), ('held', 'yes')],
+)
+def test_a_maximum_age_that_is_no_positive_number_and_another_held_are_refused(name, value):
+    with pytest.raises(ParameterError, match=f"{name} of the network input 'x' is '{value}'"):
+        parse_bindings((f'x=tensor:a?{name}={value}',))
 
 
 def test_image_settings_are_options_of_the_pipeline():

@@ -34,6 +34,7 @@ class Binding:
     :param settings: values by name, as written; see Feed.settings.
     :param topics: the topics to subscribe to; none for a state.
     :param is_other: whether it was bound by OTHERS.
+    :raises ParameterError: for a value of HELD or MAX_AGE that is none.
     """
 
     input: str
@@ -43,6 +44,18 @@ class Binding:
     topics: tuple[str, ...] = field(default=(), compare=False, repr=False)
     is_other: bool = field(default=False, compare=False, repr=False)
 
+    def __post_init__(self) -> None:
+        held, age = self.settings.get(HELD, 'false'), self.settings.get(MAX_AGE, '1')
+        if held not in ('true', 'false'):
+            raise invalid_setting(HELD, self.input, held, 'Set it to true or false.')
+        try:
+            is_age = 0 < float(age) < float('inf')
+        except ValueError:
+            is_age = False
+        if not is_age:
+            remedy = 'Set it to a positive number of seconds.'
+            raise invalid_setting(MAX_AGE, self.input, age, remedy)
+
     @property
     def tensor(self) -> str:
         """Name of the tensor in the messages of its topic; '' if it was not given."""
@@ -50,26 +63,14 @@ class Binding:
 
     @property
     def is_held(self) -> bool:
-        """Whether other topics start runs; raises ParameterError for neither true nor false."""
-        text = self.settings.get(HELD, 'false')
-        if text not in ('true', 'false'):
-            raise invalid_setting(HELD, self.input, text, 'Set it to true or false.')
-        return text == 'true'
+        """Whether other topics start runs."""
+        return self.settings.get(HELD) == 'true'
 
     @property
     def max_age(self) -> float | None:
         """Maximum age in seconds of a sampled or held message, above 0; None by default."""
-        text = self.settings.get(MAX_AGE)
-        if text is None:
-            return None
-        try:
-            seconds = float(text)
-        except ValueError:
-            seconds = 0.0
-        if not 0 < seconds < float('inf'):
-            remedy = 'Set it to a positive number of seconds.'
-            raise invalid_setting(MAX_AGE, self.input, text, remedy)
-        return seconds
+        age = self.settings.get(MAX_AGE)
+        return None if age is None else float(age)
 
 
 class Given(NamedTuple):
