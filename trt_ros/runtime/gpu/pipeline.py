@@ -279,19 +279,18 @@ class GpuPipeline(Pipeline[Any]):
 
         :param held: frames, whose memory the GPU has read until now.
         """
-        readers = launched.captured.readers
+        readers, letterboxes = launched.captured.readers, launched.letterboxes
+        if REGIONS in tensors:  # Others pad the batch; all have one placement.
+            count = len(tensors[REGIONS])
+            readers, letterboxes = readers[:count], [*letterboxes] * count
         if readers:
             results = []
-            regions = tensors.get(REGIONS)  # Others pad the batch.
-            for read in readers if regions is None else readers[: len(regions)]:
+            for read in readers:
                 result, is_nonfinite = read()
                 results.append(result)
                 if is_nonfinite:
                     self.nonfinite.add()
             return results
-        letterboxes, crop = launched.letterboxes, self.shared.crop
-        if crop is not None:
-            letterboxes = [crop.letterbox] * len(tensors[REGIONS])
         return self.decode(launched.outputs, launched.buffers.batch, letterboxes, thresholds)
 
     def decode(
