@@ -34,13 +34,13 @@ def with_default(cls: type, name: str, default: Any) -> Any:
     return field(default=default, metadata=like.metadata)
 
 
-def refuse_unknown(kind: type, names: Iterable[str]) -> None:
+def refuse_unknown(kind: type, names: Iterable[str], noun: str = 'option') -> None:
     """Raise ParameterError for a name that is no option of a class."""
     known = [each.name for each in fields(kind) if each.init]
     for name in names:
         if name not in known:
             raise ParameterError(
-                f'{kind.__name__} has no option {name!r}.',
+                f'{kind.__name__} has no {noun} {name!r}.',
                 remedy=meant(name, known).strip() or f'Use {", ".join(known)}.',
             )
 

@@ -18,30 +18,31 @@ NEXT_RUN = ' of the previous run'
 def describe_bundle_file(path: Path, describe: Callable[[Path], Any]) -> dict[str, Any]:
     """Return a bundle's networks, their sources and targets; ModelError where files are others."""
     bundle = read_bundle(path)
-    if bundle.region_options is not None:
-        return _describe_cascade(bundle, describe)
-    for network in bundle.networks.values():
+    first, regions = next(iter(bundle.networks)), bundle.region_options
+    networks = {}
+    for name, network in bundle.networks.items():
         inputs, outputs = tensors_of(describe(network.path))
-        if outputs:  # An engine without a sidecar has none.
-            network.check(inputs, outputs)
-    return {
+        if regions is None:
+            if outputs:  # An engine without a sidecar has none.
+                network.check(inputs, outputs)
+            inputs = tuple(each.spec for each in network.inputs.values())
+            outputs = tuple(each.spec for each in network.outputs.values())
+        networks[name] = {
+            'file': str(network.path),
+            'inputs': {
+                each.name: {'tensor': str(each), 'from': _source(bundle, f'{name}/{each.name}')}
+                for each in inputs
+            },
+            'outputs': {
+                each.name: {'tensor': str(each), 'to': _targets(bundle, f'{name}/{each.name}')}
+                for each in outputs
+            },
+        }
+    found: dict[str, Any] = {
         'file': str(path),
         'kind': 'bundle',
         'frequency': bundle.frequency,
-        'networks': {
-            name: {
-                'file': str(network.path),
-                'inputs': {
-                    port: {'tensor': str(each.spec), 'from': _source(bundle, f'{name}/{port}')}
-                    for port, each in network.inputs.items()
-                },
-                'outputs': {
-                    port: {'tensor': str(each.spec), 'to': _targets(bundle, f'{name}/{port}')}
-                    for port, each in network.outputs.items()
-                },
-            }
-            for name, network in bundle.networks.items()
-        },
+        'networks': networks,
         'loops': [
             {'models': list(group.networks), 'steps': group.steps}
             for group in bundle.groups
@@ -50,31 +51,16 @@ def describe_bundle_file(path: Path, describe: Callable[[Path], Any]) -> dict[st
         'bindings': list(bundle.bindings),
         'outputs': list(bundle.default_outputs),
     }
-
-
-def _describe_cascade(bundle: Bundle, describe: Callable[[Path], Any]) -> dict[str, Any]:
-    (first, *_), options = bundle.networks.items(), bundle.region_options or {}
-    networks = {}
-    for name, network in bundle.networks.items():
-        inputs, outputs = tensors_of(describe(network.path))
-        source = 'image' if name == first[0] else f'regions of {first[0]}'
-        networks[name] = {
-            'file': str(network.path),
-            'inputs': {each.name: {'tensor': str(each), 'from': source} for each in inputs},
-            'outputs': {each.name: {'tensor': str(each), 'to': ['outside']} for each in outputs},
-        }
-    return {
-        'file': str(bundle.path),
-        'kind': 'bundle',
-        'frequency': bundle.frequency,
-        'networks': networks,
-        'loops': [],
-        'regions': {'of': first[0], **options[name]},
-        'outputs': [f'objects of {first[0]}, with the results of their regions'],
-    }
+    if regions is not None:
+        found['regions'] = {'of': first, **regions[name]}
+        found['outputs'] = [f'objects of {first}, with the results of their regions']
+    return found
 
 
 def _source(bundle: Bundle, name: str) -> str:
+    if bundle.region_options is not None:
+        first = next(iter(bundle.networks))
+        return 'image' if name.startswith(f'{first}/') else f'regions of {first}'
     for group in bundle.groups:
         if name in group.values:
             return 'a value per step'
@@ -98,7 +84,7 @@ def _targets(bundle: Bundle, name: str) -> list[str]:
         *(target for target, source in bundle.flow.items() if source == name),
         *(f'{target} in the next step' for target in steps),
         *(f'{target} in the next run' for target in later),
-        *(['outside'] if name in bundle.chosen else []),
+        *(['outside'] if name in bundle.chosen or bundle.region_options is not None else []),
     ]
 
 

@@ -15,7 +15,7 @@ from launch.actions import DeclareLaunchArgument, OpaqueFunction
 import yaml
 
 from trt_ros.errors import ParameterError, meant
-from trt_ros.parameter_field import Specification, specifications
+from trt_ros.parameter_field import Specification, refuse_unknown, specifications
 from trt_ros.ros.lifecycle import ManagedNode
 
 PACKAGE = 'trt_ros'
@@ -171,12 +171,7 @@ def given_parameters(
 def checked_parameters(cls: type[ManagedNode], values: Mapping[str, Any]) -> dict[str, Any]:
     """Convert values to the types of the parameters, or raise ParameterError."""
     known = specifications(cls.Parameters)
-    for name in values:
-        if name not in known:
-            raise ParameterError(
-                f'The node has no parameter {name!r}.',
-                remedy=f'{meant(name, known)}Choose one of {", ".join(known)}.',
-            )
+    refuse_unknown(cls.Parameters, values, 'parameter')
     return {name: known[name].check(value) for name, value in values.items()}
 
 

@@ -142,7 +142,12 @@ def test_verbs_know_a_detector_with_a_classifier(tmp_path, capsys):
     picture = tmp_path / 'cascade.svg'
     assert main(['inspect', path, '--picture', str(picture)]) == 0
     printed = capsys.readouterr().out
-    for line in ('images (?, 3, 32, 24) float32 <- regions of detector', 'regions max_regions: 4'):
+    for line in (
+        'images (1, 3, 320, 320) float32 <- image\n',
+        'images (?, 3, 32, 24) float32 <- regions of detector',
+        'classes (?, 3) float32 -> outside',
+        'regions max_regions: 4',
+    ):
         assert line in printed
     assert 'regions of detector' in picture.read_text()
     common = ['--frames', '2', '--warm-up', '1', '--image-size', '64x64']
