@@ -112,7 +112,7 @@ def _rank(args: Namespace, options: ModelOptions) -> tuple[Sequence[Ranked], str
 
     network, _, chosen = open_network(options, Reporter())
     with closing(network):
-        print(chosen, file=sys.stderr)
+        print(*chosen, sep='\n', file=sys.stderr)
         order = search(
             network,
             options,

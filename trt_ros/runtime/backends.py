@@ -11,7 +11,7 @@ from typing import Any
 from trt_ros.errors import BackendError, ModelError, ParameterError
 from trt_ros.progress import Reporter
 from trt_ros.runtime.bundle import open_members
-from trt_ros.runtime.options import PipelineOptions, log_ignored
+from trt_ros.runtime.options import PipelineOptions, ignored
 from trt_ros.runtime.runner import Runner
 
 #: Options that only apply to TensorRT.
@@ -183,11 +183,11 @@ def choose_backend(wanted: str, backends: tuple[Backend, ...] = BACKENDS) -> tup
 
 def open_network(
     options: PipelineOptions, report: Reporter, batch: int = 1
-) -> tuple[Runner, Backend, str]:
-    """Open the network of the options for a batch; return it, its backend and a log line."""
+) -> tuple[Runner, Backend, tuple[str, ...]]:
+    """Open the network of the options for a batch; return it, its backend and log lines."""
     if not options.model_path:
         raise ParameterError('model_path is empty.', remedy='Set model_path to an ONNX file.')
     backend, chosen = choose_backend('triton' if options.is_remote else options.backend)
-    log_ignored(options, backend.ignores, backend.title)
     network = backend.open(options, report, batch)
-    return network, cpu_backend() if network.arrays_only else backend, chosen
+    lines = (chosen, *ignored(options, backend.ignores, backend.title))
+    return network, cpu_backend() if network.arrays_only else backend, lines

@@ -40,7 +40,7 @@ from trt_ros.runtime.options import (
     MaskOptions,
     PipelineOptions,
     RegionOptions,
-    log_ignored,
+    ignored,
 )
 from trt_ros.runtime.runner import Network
 from trt_ros.runtime.suggestions import unbound_error
@@ -93,7 +93,6 @@ def fit(
     network, published = with_published(network, options.model_path)
     bindings = bindings_of(network, options)
     images = _images(network, options, bindings)
-    _log_ignored(options, has_images=bool(images))
     outputs = _chosen_outputs(network, options)
     labels, labels_path = (
         (options.labels, options.labels_path) if isinstance(options, LabeledOptions) else ((), '')
@@ -135,13 +134,14 @@ def fit(
     feeds, log_lines = _feeds(network, options, bindings, images, decoder)
     tiles = next((feed.tiles for feed in image_feeds(feeds).values()), None)
     decoder = replace(decoder, tiles=tiles)
+    log_lines += _ignored(options, has_images=bool(images))
     if options.outputs:
         log_lines.append(f'outputs {", ".join(options.outputs)} (as configured)')
     names = names_of(labels, labels_path, network.metadata, decoder)
     if isinstance(options, LabeledOptions):
         log_lines.append(describe_names(names, given))
         if (labels or labels_path) and decoder.task in ('depth', 'image', 'embed', 'tensor'):
-            log.warning('Ignored by the decoder %s: the names of classes.', decoder.name)
+            log_lines.append(f'Ignored by the decoder {decoder.name}: the names of classes.')
         if repeated := repeated_names(names):
             log.warning('Several classes are named %s.', ' and '.join(repeated[:MAX_NAMED]))
     return ResolvedModel(
@@ -154,11 +154,12 @@ def fit(
     )
 
 
-def _log_ignored(options: PipelineOptions, *, has_images: bool) -> None:
+def _ignored(options: PipelineOptions, *, has_images: bool) -> tuple[str, ...]:
     if not has_images:
-        log_ignored(options, OF_IMAGES, 'a network without images')
-    elif not (isinstance(options, RegionOptions) and options.regions):
-        log_ignored(options, OF_REGIONS, 'a network of whole images')
+        return ignored(options, OF_IMAGES, 'a network without images')
+    if isinstance(options, RegionOptions) and options.regions:
+        return ()
+    return ignored(options, OF_REGIONS, 'a network of whole images')
 
 
 def default_families(network: Network, options: PipelineOptions) -> tuple[Family[Head[Any]], ...]:

@@ -84,10 +84,10 @@ def _opened(
 ) -> Pipeline[Any]:
     """Return a pipeline that is not warmed up."""
     with ExitStack() as undo:
-        network, backend, chosen = (
+        network, backend, lines = (
             open_network(options, report, batch)
             if runner is None
-            else (runner, cpu_backend(), f'backend {runner.backend}')
+            else (runner, cpu_backend(), (f'backend {runner.backend}',))
         )
         undo.callback(network.close)
         compiling.enter_context(network.compiling(report))
@@ -99,6 +99,6 @@ def _opened(
             infer=network.infer if runner is None else None,
         )
         pipeline: Pipeline[Any] = backend.pipeline(network, fitted, batch)
-        pipeline._choice = (chosen,)
+        pipeline._choice = lines
         undo.pop_all()
         return pipeline

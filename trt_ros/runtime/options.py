@@ -2,7 +2,6 @@
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, fields, replace
-import logging
 import math
 from math import inf
 import os
@@ -13,8 +12,6 @@ from trt_ros.errors import ParameterError
 from trt_ros.parameter_field import check_options, param, refuse_unknown
 from trt_ros.regular_file import FILE_SCHEMES
 from trt_ros.runtime.machine_options import EngineOptions, RunOptions
-
-log = logging.getLogger('trt_ros.runtime')
 
 #: Beginnings of a model_path that names a model of an inference server: plain, and with TLS.
 REMOTE_SCHEMES = ('grpc://', 'grpcs://')
@@ -317,10 +314,14 @@ def changed_options(options: Any, names: Container[str]) -> list[str]:
     ]
 
 
-def log_ignored(options: PipelineOptions, names: Container[str], ignoring: str) -> None:
-    """Log options without effect: one parameter file serves several machines and networks."""
-    if ignored := changed_options(options, names):
-        log.warning('Ignored by %s: %s.', ignoring, ', '.join(ignored))
+def ignored(options: PipelineOptions, names: Container[str], ignoring: str) -> tuple[str, ...]:
+    """
+    Return the line for the log about options without effect; () if there are none.
+
+    They are no errors, since one parameter file serves several machines and networks.
+    """
+    found = changed_options(options, names)
+    return (f'Ignored by {ignoring}: {", ".join(found)}.',) if found else ()
 
 
 def options_of(

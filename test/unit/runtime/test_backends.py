@@ -1,15 +1,21 @@
 """Which backend is chosen, and what is said about it."""
 
+from contextlib import closing
+from dataclasses import replace
 import os
 
 import numpy as np
 import pytest
 
-from trt_ros.errors import BackendError, ModelError, ParameterError, TrtRosError
+from support.bundles import two_sums
+from trt_ros.errors import BackendError, ModelError, ParameterError
 from trt_ros.progress import Reporter
 from trt_ros.runtime import machine_options, options
 from trt_ros.runtime.backends import BACKENDS, Backend, choose_backend, open_network
+from trt_ros.runtime.cpu.measure import open_on_the_cpu
 from trt_ros.runtime.options import PipelineOptions
+from trt_ros.runtime.pipeline import Pipeline
+from trt_ros.runtime.runner import Runner
 from trt_ros.vision import letterbox
 
 CPU = next(each for each in BACKENDS if each.name == 'onnxruntime')
@@ -94,14 +100,25 @@ SERVER_ONLY = ', '.join(SERVED)
         ),
     ],
 )
-def test_options_of_other_backends_are_reported_as_ignored(
-    caplog, tmp_path, use_backend, name, given, told
-):
-    use_backend(next(each for each in BACKENDS if each.name == name))
-    path = 'grpc://localhost:1/net' if name == 'triton' else str(tmp_path / 'none.onnx')
-    with pytest.raises(TrtRosError):
-        open_network(PipelineOptions(model_path=path, **given), Reporter())
-    assert caplog.messages == told
+def test_options_of_other_backends_are_reported_as_ignored(use_backend, name, given, told):
+    backend = next(each for each in BACKENDS if each.name == name)
+    use_backend(replace(backend, open=lambda *_: Runner()), 'chosen')
+    path = 'grpc://localhost:1/net' if name == 'triton' else 'none.onnx'
+    lines = open_network(PipelineOptions(model_path=path, **given), Reporter())[2]
+    assert lines == ('chosen', *told)
+
+
+def test_options_without_effect_are_in_the_log_lines_once(color_detector, tmp_path):
+    given = {'backend': 'onnxruntime', 'gpu_wait': 'block'}
+    opened = [
+        Pipeline.open(str(color_detector()), **given),
+        Pipeline.open(str(two_sums(tmp_path)), **given),
+        open_on_the_cpu(PipelineOptions(str(color_detector()), **given), 1),
+    ]
+    for pipeline in opened:
+        with closing(pipeline):
+            told = [line for line in pipeline.log_lines if 'Ignored' in line]
+            assert told == ['Ignored by ONNX Runtime on the CPU: gpu_wait.']
 
 
 @pytest.mark.parametrize('asked', [0, 3])

@@ -63,15 +63,16 @@ def test_a_name_like_that_of_a_list_and_duplicate_outputs_are_told():
         fit(network(MASKS), LabeledOptions(outputs=('lane', 'lane')), SEGMENTERS)
 
 
-def test_options_without_effect_on_a_decoder_are_refused_or_told(caplog):
+def test_options_without_effect_on_a_decoder_are_refused_or_told():
     classes = network('scores (1, 1000)')
     with pytest.raises(ParameterError, match='pad_value is 3, but resize center_crop has no pad'):
         fit(classes, PipelineOptions(pad_value=3), CLASSIFIERS)
     regions = ModelOptions(regions=True, pad_value=3, decoder='embedding')
     (feed,) = fit(classes, regions, TENSORS).feeds.values()
     assert feed.preprocess.pad_value == 3
-    fit(network('y (1, 1, 64, 96)'), LabeledOptions(labels=('a', 'b'), decoder='depth'), DEPTHS)
-    assert caplog.messages == ['Ignored by the decoder depth: the names of classes.']
+    named = LabeledOptions(labels=('a', 'b'), decoder='depth')
+    fitted = fit(network('y (1, 1, 64, 96)'), named, DEPTHS)
+    assert fitted.log_lines[-1] == 'Ignored by the decoder depth: the names of classes.'
 
 
 @pytest.mark.parametrize(
@@ -92,11 +93,11 @@ def test_options_without_effect_on_a_decoder_are_refused_or_told(caplog):
         ),
     ],
 )
-def test_options_without_effect_on_the_inputs_are_told(caplog, binding, given, told):
+def test_options_without_effect_on_the_inputs_are_told(binding, given, told):
     options = ModelOptions(inputs=binding, **given)
     classes = network('scores (1, 1000)')
-    fit(classes, options, default_families(classes, options))
-    assert caplog.messages == told
+    fitted = fit(classes, options, default_families(classes, options))
+    assert [line for line in fitted.log_lines if 'Ignored' in line] == told
 
 
 def test_a_dynamic_size_comes_from_options_metadata_or_default():

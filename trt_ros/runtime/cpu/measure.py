@@ -78,10 +78,11 @@ def _clocked(owner: object, name: str) -> Iterator[list[float]]:
 def open_on_the_cpu(options: PipelineOptions, batch: int) -> CpuPipeline[Any]:
     """Open a network, raw where no decoder recognizes it, warmed up; the caller closes it."""
     with ExitStack() as undo:
-        network, opened, _ = open_network(options, Reporter(None, None), batch)
+        network, opened, lines = open_network(options, Reporter(None, None), batch)
         undo.callback(network.close)
         fitted = resolve(network, options)
         steps: CpuPipeline[Any] = opened.pipeline(network, fitted, batch)
+        steps._choice = lines[1:]  # The caller knows the backend.
         steps.warm_up()
         undo.pop_all()
         return steps
