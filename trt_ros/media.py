@@ -211,7 +211,7 @@ def is_cut_off(path: Path) -> bool:
             return nbytes < 8 + int.from_bytes(start[4:8], 'little') < 1 << 32
         if start[:4] == _EBML:
             at = 4 + sum(_matroska_number(start[4:]))
-            segment = read(at)
+            segment = read(min(at, nbytes))
             size, length = _matroska_number(segment[4:])
             is_known = segment[:4] == _SEGMENT and size < (1 << 7 * length) - 1
             return is_known and at + 4 + length + size > nbytes

@@ -17,6 +17,7 @@ from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.media import (
     VideoWriter,
     check_picture_path,
+    is_cut_off,
     open_video,
     read_images,
     read_picture,
@@ -311,6 +312,13 @@ def test_a_node_gets_the_damage_of_a_video_once_each_time_it_is_played(tmp_path)
         assert source.read() is None
         source.rewind()
     source.close()
+
+
+@pytest.mark.parametrize('length', [b'\x01' + 7 * b'\xff', b'\x00' + 8 * b'\xff', b'', b'\x84'])
+def test_lengths_beyond_those_of_files_are_not_searched(tmp_path, length):
+    path = tmp_path / 'video.mkv'
+    path.write_bytes(b'\x1aE\xdf\xa3' + length)
+    assert not is_cut_off(path)
 
 
 @pytest.mark.parametrize(
