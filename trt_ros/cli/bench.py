@@ -39,7 +39,6 @@ from trt_ros.regular_file import write_text
 from trt_ros.runtime.options import BUNDLE_SUFFIXES, ModelOptions, PipelineOptions, TiledOptions
 
 if TYPE_CHECKING:
-    from trt_ros.runtime.backends import Backend
     from trt_ros.runtime.gpu.pipeline import GpuPipeline
     from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
     from trt_ros.vision.frame import Frame
@@ -109,7 +108,7 @@ def run(args: Namespace) -> int:
     with recording() if args.profiling else nullcontext() as profiler:
         if profiler:
             print(profiler)
-        log_lines, results = _on_the_gpu(args) if is_on_gpu else _on_the_cpu(args, backend, chosen)
+        log_lines, results = _on_the_gpu(args) if is_on_gpu else _on_the_cpu(args)
     if args.export_times:
         export_times(args.export_times, results)
     for found in results:
@@ -205,30 +204,26 @@ def _agreement(args: Namespace, runner: TensorRTRunner) -> dict[str, float]:
     }
 
 
-def _on_the_cpu(
-    args: Namespace, backend: Backend, chosen: str
-) -> tuple[Sequence[str], list[dict[str, Any]]]:
+def _on_the_cpu(args: Namespace) -> tuple[Sequence[str], list[dict[str, Any]]]:
     """Measure a network that ONNX Runtime or a server runs."""
-    options: PipelineOptions = replace(given_options(args, TiledOptions), backend=backend.name)
+    options = given_options(args, TiledOptions)
     if options.is_cascade:
         from trt_ros.runtime.cascade import members_of
 
         detector, members = members_of(options)
         networks = [
-            _of_one_network(
-                Namespace(**{**vars(args), 'model': Path(each.model_path)}), each, chosen
-            )
+            _of_one_network(Namespace(**{**vars(args), 'model': Path(each.model_path)}), each)
             for each in (detector, *members)
         ]
         return (
             [line for lines, _ in networks for line in lines],
             [found for _, results in networks for found in results],
         )
-    return _of_one_network(args, options, chosen)
+    return _of_one_network(args, options)
 
 
 def _of_one_network(
-    args: Namespace, options: PipelineOptions, chosen: str
+    args: Namespace, options: PipelineOptions
 ) -> tuple[Sequence[str], list[dict[str, Any]]]:
     from trt_ros.cli._bench import print_cpu
     from trt_ros.model.run_inputs import image_feeds
@@ -248,7 +243,7 @@ def _of_one_network(
     results = []
     with closing(open_on_the_cpu(options, batch)) as steps:
         refuse_other_batch(args, steps.max_batch)
-        log_lines = (chosen, *steps.log_lines, f'warm-up: {args.warm_up} runs')
+        log_lines = (*steps.log_lines, f'warm-up: {args.warm_up} runs')
         print('\n'.join(log_lines))
         for frame in _frames(args) if image_feeds(steps.feeds) else [None]:
             times = measure_steps(steps, frame, args.frames, args.warm_up)

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from trt_ros.errors import ParameterError, meant, printable, similar
+from trt_ros.errors import ParameterError, meant, printable
 
 #: Binding of an input without its elements, by kind; {} stands for the elements in brackets.
-_BINDINGS: Mapping[str, str] = {
+BINDINGS: Mapping[str, str] = {
     'state/joint/position': 'joints:joint_states#position{}',
     'state/joint/velocity': 'joints:joint_states#velocity{}',
     'state/joint/effort': 'joints:joint_states#effort{}',
@@ -58,18 +58,12 @@ def binding_of(name: str, kind: str, element_names: Sequence[str] = ()) -> str:
 
     :param element_names: of the last axis; () where the bundle has none.
     """
-    form, known = _BINDINGS.get(kind), _ELEMENTS.get(kind, ())
+    form, known = BINDINGS.get(kind), _ELEMENTS.get(kind, ())
     elements = [*element_names] or [*known]
     is_unnamed = '/joint/' in kind and not elements
     if form is None or is_unnamed or (known and set(elements) - set(known)):
         return f'{name}=tensor:tensors#{name}'
     return f'{name}={form}'.format(f'[{",".join(elements)}]')
-
-
-def misspelled(kind: str) -> str:
-    """Return the kind of inputs that another one stands for by mistake; '' if there is none."""
-    near = similar(kind, _BINDINGS, 0.9)  # Less alike, it is another one: a kind may be any text.
-    return near[0] if near and kind not in near else ''
 
 
 def field_of(name: str, kind: str) -> str:

@@ -9,19 +9,17 @@ from typing import Any
 import numpy as np
 import yaml
 
-from trt_ros.errors import ModelError
+from trt_ros.errors import ModelError, similar
 from trt_ros.model.bundle import Bundle, Group, NetworkFile, Port, ports_of
 from trt_ros.model.document import Document, Node
-from trt_ros.model.kinds import misspelled
+from trt_ros.model.kinds import BINDINGS
 from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular, sha256_of_file
 from trt_ros.tensors import INTEGERS, TensorSpec
 
 MAX_STEPS = 1000
-FLOATS = ('float16', 'float32', 'float64', 'bfloat16')
-DTYPES = (*FLOATS, *INTEGERS, 'bool')
+DTYPES = ('float16', 'float32', 'float64', 'bfloat16', *INTEGERS, 'bool')
 #: Backends of networks in files that are not ONNX.
 OTHER_FILES = ('jit', 'pt2')
-_TEMPORAL = '__temporal_axis__'
 #: The keys of a bundle; the last ones of each are those of LEAPP and Isaac that have no effect.
 _KEYS = yaml.safe_load("""
 models:
@@ -123,8 +121,9 @@ class _Reader:
         node['dtype'].check_name('type', dtype, DTYPES)
         shape, count = self._shape(node['shape']), self._history(node)
         kind = node['kind'].get(str, '')
-        if known := misspelled(kind):
-            node['kind'].refuse(f'Unknown kind {kind!r}. Did you mean {known!r}?')
+        near = similar(kind, BINDINGS, 0.9)  # Less alike, it is another one: it may be any text.
+        if near and kind not in near:
+            node['kind'].refuse(f'Unknown kind {kind!r}. Did you mean {near[0]!r}?')
         return Port(
             TensorSpec(name, shape, dtype, mode),
             kind,
@@ -161,7 +160,7 @@ class _Reader:
             return ()
         if any(isinstance(each, list) or each is None for each in last):
             last = last[-1]
-        if not last or last == _TEMPORAL:
+        if not last or last == '__temporal_axis__':
             return ()
         if not isinstance(last, list) or not all(isinstance(each, str) for each in last):
             node.refuse('Names of an axis are a list of texts.')

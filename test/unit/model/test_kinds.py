@@ -4,7 +4,7 @@ import pytest
 
 from trt_ros.errors import ParameterError
 from trt_ros.model.bindings import parse_bindings
-from trt_ros.model.kinds import _BINDINGS, binding_of, field_of, misspelled
+from trt_ros.model.kinds import BINDINGS, binding_of, field_of
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def test_kinds_and_elements_are_bindings(kind, elements, binding):
 
 
 def test_every_kind_is_a_valid_binding_and_outputs_are_fields():
-    for kind in _BINDINGS:
+    for kind in BINDINGS:
         elements = ['hip', 'knee'] if '/joint/' in kind else ()
         (parsed,) = parse_bindings((binding_of('x', kind, elements),))
         assert parsed.topics
@@ -43,18 +43,3 @@ def test_every_kind_is_a_valid_binding_and_outputs_are_fields():
 )
 def test_unknown_kinds_and_elements_are_tensors(kind, elements):
     assert binding_of('x', kind, elements) == 'x=tensor:tensors#x'
-
-
-@pytest.mark.parametrize(
-    ('kind', 'known'),
-    [
-        ('state/joint/positions', 'state/joint/position'),
-        ('STATE/CAMERA/IMAGE', 'state/camera/image'),
-        ('state/camera/image', ''),
-        ('state/joint/torque', ''),
-        ('state/body/velocity', ''),
-        ('state/foot/position', ''),
-    ],
-)
-def test_kinds_that_are_almost_a_known_one_are_misspelled(kind, known):
-    assert misspelled(kind) == known

@@ -88,6 +88,26 @@ def bomb() -> str:
     return '\n'.join(rows)
 
 
+@pytest.mark.parametrize(
+    ('kind', 'known'),
+    [
+        ('state/joint/positions', 'state/joint/position'),
+        ('STATE/CAMERA/IMAGE', 'state/camera/image'),
+        ('state/camera/image', ''),
+        ('state/joint/torque', ''),
+        ('state/body/velocity', ''),
+        ('state/foot/position', ''),
+    ],
+)
+def test_kinds_that_are_almost_a_known_one_are_misspelled(tmp_path, kind, known):
+    path = replaced(two_sums(tmp_path), ('name: ai1', f'name: ai1\n      kind: {kind}'))
+    if known:
+        with pytest.raises(ModelError, match=f"Unknown kind '{kind}'. Did you mean '{known}'"):
+            read_bundle(path)
+    else:
+        assert read_bundle(path).input_ports['A/ai1'].kind == kind
+
+
 def test_initial_values_without_feedback_are_refused(tmp_path):
     path = write_bundle(tmp_path, {'A': sums('x', 'y')}, inputs={'A': ['x']}, initial_values='')
     assert read_bundle(path).initial_values is None

@@ -82,7 +82,7 @@ def open_on_the_cpu(options: PipelineOptions, batch: int) -> CpuPipeline[Any]:
         undo.callback(network.close)
         fitted = resolve(network, options)
         steps: CpuPipeline[Any] = opened.pipeline(network, fitted, batch)
-        steps._choice = lines[1:]  # The caller knows the backend.
+        steps._choice = lines
         steps.warm_up()
         undo.pop_all()
         return steps
