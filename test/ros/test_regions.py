@@ -27,10 +27,14 @@ def chosen(*detections, max_regions=2, image_wh=(100, 50)):
     return choose_objects(Detection2DArray(detections=detections), image_wh, max_regions)
 
 
-def test_no_detections_are_no_objects():
+def test_no_detections_are_no_objects_and_a_rotated_box_that_reaches_the_image_is_one():
     found = chosen()
     assert (found.boxes.shape, found.detections) == ((0, 5), [])
     assert (found.invalid, found.surplus) == (0, 0)
+    box = detection(104, 25, 20, 4, theta=np.pi / 2)
+    reaching = detection(104, 25, 4, 20, theta=np.pi / 2)
+    found = chosen(box, reaching)
+    assert (found.indices.tolist(), found.invalid) == ([1], 1)
 
 
 def test_the_best_are_chosen_in_the_order_of_the_message():
@@ -60,13 +64,6 @@ def test_detections_without_an_area_in_the_image_are_left_out(box):
     theta = dict(zip(['theta'], box[4:]))
     found = chosen(detection(*box[:4], **theta), detection(10, 10, 5, 5))
     assert (found.indices.tolist(), found.invalid, found.surplus) == ([1], 1, 0)
-
-
-def test_a_rotated_box_that_reaches_the_image_is_run():
-    box = detection(104, 25, 20, 4, theta=np.pi / 2)
-    reaching = detection(104, 25, 4, 20, theta=np.pi / 2)
-    found = chosen(box, reaching)
-    assert (found.indices.tolist(), found.invalid) == ([1], 1)
 
 
 # Nodes.

@@ -88,10 +88,6 @@ def read(path):
         ]
 
 
-def stamp_ns(message):
-    return message.header.stamp.sec * 10**9 + message.header.stamp.nanosec
-
-
 @pytest.mark.parametrize(('storage', 'make'), [('mcap', raw_image), ('sqlite3', compressed_image)])
 def test_every_image_has_its_result_in_order_with_its_stamp(label, tmp_path, storage, make):
     count = 25
@@ -103,7 +99,8 @@ def test_every_image_has_its_result_in_order_with_its_stamp(label, tmp_path, sto
         ('/detector/detections', index) for index in range(count)
     ]
     for index, (_, _, message) in enumerate(found):
-        assert stamp_ns(message) == START_NS + index * STEP_NS - 1_000_000
+        stamp = message.header.stamp
+        assert stamp.sec * 10**9 + stamp.nanosec == START_NS + index * STEP_NS - 1_000_000
         assert message.header.frame_id == 'camera'
         (detection,) = message.detections
         assert detection.results[0].hypothesis.class_id == LABELS[index % 3]
@@ -601,14 +598,10 @@ def bucket(tmp_path):
     root.fs.rm('/', recursive=True)
 
 
-def upload(folder, root):
-    root.fs.put(f'{folder}/', f'{root.path}/', recursive=True)
-
-
 def test_recordings_by_url_are_labeled_to_urls(label, tmp_path, bucket):
     for name in ('day_1/drive', 'day_2/drive'):
         write_recording(tmp_path / 'drives' / name, camera(2))
-    upload(tmp_path / 'drives', bucket)
+    bucket.fs.put(f'{tmp_path}/drives/', f'{bucket.path}/', recursive=True)
     report = tmp_path / 'report.jsonl'
     flags = ['--recursive', '--coco', '--images', '--report', report]
     _, text = label('memory://bucket', '--output', 'memory://results', *flags)

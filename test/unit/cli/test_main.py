@@ -103,12 +103,15 @@ def parsed(verb, *arguments):
     return taken[0]
 
 
-def test_an_error_of_ours_goes_to_stderr_without_a_traceback(verb, capsys):
+def test_errors_of_ours_and_interrupts_have_no_traceback(verb, capsys):
     verb(raising(TrtRosError('No cake.', cause='It was eaten.', remedy='Bake one.')))
     assert cli.main(['doctor']) == 1
     captured = capsys.readouterr()
     assert captured.out == ''
     assert captured.err == 'trt-ros doctor: No cake.\nCause: It was eaten.\nRemedy: Bake one.\n'
+    verb(raising(KeyboardInterrupt()))
+    assert cli.main(['doctor']) == 130
+    assert capsys.readouterr().err == ''
 
 
 @pytest.mark.parametrize('number', [errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG])
@@ -127,12 +130,6 @@ def test_unexpected_exception_prints_traceback(verb, error):
     verb(raising(error))
     with pytest.raises(type(error)):
         cli.main(['doctor'])
-
-
-def test_interrupt_exits_with_130_without_traceback(verb, capsys):
-    verb(raising(KeyboardInterrupt()))
-    assert cli.main(['doctor']) == 130
-    assert capsys.readouterr().err == ''
 
 
 #: A verb that prints much.

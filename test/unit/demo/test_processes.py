@@ -39,11 +39,13 @@ def test_nodes_are_stopped(tmp_path):
     assert [node.process.returncode for node in nodes] == [0, 0]
 
 
-def test_nodes_are_stopped_after_failure(tmp_path):
+def test_nodes_are_stopped_after_failure_which_a_nonzero_exit_code_is(tmp_path):
     with pytest.raises(KeyError), running() as nodes:
         nodes.append(start(ENDS_WELL, tmp_path, wait_for='up'))
         raise KeyError
     assert nodes[0].process.returncode == 0
+    with pytest.raises(TrtRosError, match='exited with code 4'), running() as nodes:
+        nodes.append(start(FAILS_AT_THE_END, tmp_path, wait_for='up'))
 
 
 def test_a_node_that_failed_shows_the_end_of_its_log(tmp_path):
@@ -53,8 +55,3 @@ def test_a_node_that_failed_shows_the_end_of_its_log(tmp_path):
         node.check()
     assert 'no such camera' in str(caught.value)
     assert str(node.log) in str(caught.value)
-
-
-def test_node_with_nonzero_exit_code_is_a_failure(tmp_path):
-    with pytest.raises(TrtRosError, match='exited with code 4'), running() as nodes:
-        nodes.append(start(FAILS_AT_THE_END, tmp_path, wait_for='up'))

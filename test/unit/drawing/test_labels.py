@@ -17,24 +17,18 @@ def placed(*boxes, image_wh=(640, 480)):
     return place_labels(boxes, np.tile(SIZE, (len(boxes), 1)), image_wh).tolist()
 
 
-def test_a_label_stays_in_the_image():
+def test_a_label_stays_in_the_image_and_avoids_a_small_box_above():
     assert placed((600, 2, 640, 300)) == [[580, 0]]  # Covers little of its own box.
     assert placed((600, 2, 640, 30)) == [[580, 30]]  # Above would cover much of it.
     assert placed((0, 0, 640, 480)) == [[0, 0]]
     assert placed((-90, 470, -50, 475)) == [[0, 450]]
-
-
-def test_a_label_avoids_a_small_box_above():
     assert placed((100, 100, 200, 200), (110, 82, 122, 96)) == [[100, 200], [110, 62]]
 
 
-def test_labels_of_equal_boxes_do_not_cover_each_other():
+def test_labels_of_equal_boxes_do_not_cover_each_other_and_of_very_many_the_rest_is_above():
     corners = np.array(placed(*[(100, 100, 200, 200)] * 4), float)
     boxes = np.hstack([corners, corners + SIZE])
     assert (covered(boxes, boxes) == np.eye(4)).all()
-
-
-def test_of_very_many_labels_the_rest_is_above():
     boxes = np.random.default_rng(0).uniform(50, 400, (MAX_PLACED + 9, 2)).round()
     boxes = np.hstack([boxes, boxes + 30])
     corners = placed(*boxes)

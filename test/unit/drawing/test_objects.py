@@ -272,13 +272,10 @@ def test_a_trail_joins_the_centers_of_one_track_in_its_color():
     assert (pixels[50, 102:] == 90).all()  # A box without an id has no trail.
 
 
-def test_old_points_are_forgotten_also_of_tracks_that_ended():
+def test_old_points_are_forgotten_and_all_where_time_goes_back():
     trails = trails_of((0, 20), (1, 60), (2, 100), keep_seconds=1.0)
     pixels = drawn(trails)
     assert (pixels[50, 60:101] == color_of_id('7')).all() and (pixels[50, :59] == 90).all()
     trails.add(at().with_ids(np.array([], object)), 9 * SECOND, 1.0)
     assert (drawn(trails) == 90).all()
-
-
-def test_a_time_that_goes_back_begins_again():
     assert (drawn(trails_of((9, 20), (8, 150)))[50, :149] == 90).all()

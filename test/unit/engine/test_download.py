@@ -108,10 +108,6 @@ def digest(content):
     return hashlib.sha256(content).hexdigest()
 
 
-def parts(tmp_path):
-    return [path for path in (tmp_path / 'cache').rglob('*') if path.suffix in ('.part', '.etag')]
-
-
 def ranges(server):
     return [each for path, each, _ in server.requests if path.startswith('/onnx/model.onnx')]
 
@@ -143,7 +139,8 @@ def test_a_model_is_downloaded_once_and_then_needs_no_network(server, get, tmp_p
     asked = len(server.requests)
     assert get(NAME) == get(f'{NAME}#sha256={digest(CONTENT)}') == str(path)
     assert len(server.requests) == asked
-    assert not parts(tmp_path)
+    paths = (tmp_path / 'cache').rglob('*')
+    assert not [path for path in paths if path.suffix in ('.part', '.etag')]
 
 
 def test_external_data_is_downloaded_with_its_model(server, get, tmp_path):

@@ -36,10 +36,12 @@ def test_values_are_normalized_and_restored(mode, values, normalized):
     np.testing.assert_allclose(found.restored(found.normalized(x)), values, atol=1e-6)
 
 
-def test_values_without_statistics_stay_as_they_are():
+def test_values_without_statistics_stay_and_folders_without_a_checkpoint_are_refused(tmp_path):
     assert scaling('MEAN_STD', None, 1e-8) is scaling('IDENTITY', STATS, 1e-8) is None
     with pytest.raises(SystemExit, match='QUANTILES lack q99'):
         scaling('QUANTILES', {'q01': [0.0]}, 1e-8)
+    with pytest.raises(SystemExit, match=r'has no config.json\.\nRemedy: Name the folder'):
+        main([str(tmp_path), '--joints', 'a', '--fps', '10'])
 
 
 @pytest.mark.parametrize('scheduler', ['DDPM', 'DDIM'])
@@ -104,8 +106,3 @@ def test_act_runs_once_per_executed_chunk_or_at_each_observation(steps, ensemble
         type='act', chunk_size=100, n_action_steps=steps, temporal_ensemble_coeff=ensemble
     )
     assert rates_of(config, 50.0) == {'action_rate_hz': 50.0, **rates}
-
-
-def test_a_folder_without_a_checkpoint_is_refused(tmp_path):
-    with pytest.raises(SystemExit, match=r'has no config.json\.\nRemedy: Name the folder'):
-        main([str(tmp_path), '--joints', 'a', '--fps', '10'])

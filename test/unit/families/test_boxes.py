@@ -33,23 +33,17 @@ def plain(boxes, scores, **others):
     return {'boxes': boxes, 'scores': np.array([scores], np.float32), **others}
 
 
-def test_scores_per_class_are_suppressed_per_class():
+def test_scores_are_suppressed_per_class_and_without_labels_are_of_one():
     scores = [[0.6, 0.0], [0.9, 0.3], [0.0, 0.5], [0.1, 0.2]]
     expected = [(0, 0.9, FOUR[1]), (1, 0.5, FOUR[2]), (1, 0.3, FOUR[1])]
     assert decode('boxes', plain(FOUR, scores)) == expected
-
-
-def test_scores_without_labels_are_of_one_class_and_compete():
     outputs = plain(FOUR, [0.6, 0.9, 0.5, 0.1])
     assert decode('boxes', outputs) == [(0, 0.9, FOUR[1]), (0, 0.5, FOUR[2])]
 
 
-def test_torchvision_finds_nothing():
+def test_nothing_is_found_in_no_rows_or_beside_nan():
     outputs = {'boxes': np.zeros((0, 4)), 'labels': np.zeros(0, int), 'scores': np.zeros(0)}
     assert decode('boxes', outputs, 'boxes (?, 4); labels (?) int64; scores (?)') == []
-
-
-def test_a_nan_beside_the_best_class_makes_the_anchor_none():
     output = np.zeros((1, 7, 20), np.float32)
     output[0, :, 3] = [50, 50, 20, 20, 0.9, np.nan, 0]
     assert decode('yolov8', {'output0': output}) == []
@@ -155,19 +149,13 @@ def queries(family, *logits, score=0.25, **known):
     return [(label, value) for label, value, _ in decode(family, outputs, score=score, **known)]
 
 
-def test_sigmoid_scores_are_independent_per_class_and_queries_do_not_compete():
+def test_sigmoid_scores_are_independent_and_softmax_scores_of_the_best_class_or_no_object():
     one, other = np.log([1, 1e-9, 3]), np.log([1e-9, 1.5, 1e-9])
     expected = [(2, 0.75), (1, 0.6), (0, 0.5)]
     assert queries('rtdetr', one, other) == expected
     assert queries('rtdetr', one, one) == [(2, 0.75), (2, 0.75), (0, 0.5), (0, 0.5)]
     assert len(queries('rtdetr', *[[1, 2, 3]] * 6)) == 6  # As many as queries.
-
-
-def test_the_no_object_logit_is_never_detected():
     assert queries('rfdetr', np.log([1e-9, 1, 3]), class_count=2) == [(1, 0.5)]
-
-
-def test_softmax_scores_are_of_the_best_class_among_all_and_no_object():
     assert queries('detr', np.log([3, 6, 1]), [0, 0, 1]) == [(1, 0.6)]
     # As transformers does: though no object is likelier.
     assert queries('detr', np.log([2, 1e-9, 3])) == [(0, 0.4)]

@@ -30,10 +30,6 @@ def head_of(family, tensors, letterbox=WHOLE):
     return open_as(family, tensors, hw=letterbox.input_hw)
 
 
-def semantic(tensors, letterbox=WHOLE):
-    return head_of('maskformer', tensors, letterbox)(tensors, letterbox).labels
-
-
 def panoptic(tensors, letterbox=WHOLE, score=0.25, max_detections=100):
     thresholds = Thresholds(score=score, iou=0.5, max_detections=max_detections)
     return head_of('maskformer_panoptic', tensors, letterbox)(tensors, letterbox, thresholds)
@@ -101,24 +97,22 @@ def test_segments_have_score_class_box_and_mask_in_the_pixels_of_the_image():
     assert painted[8:].tolist() == [[0] * 8 + [1] * 8] * 8
 
 
-def test_a_query_whose_best_is_no_object_or_whose_mask_is_empty_is_no_segment():
+def test_queries_of_no_object_or_of_no_mask_and_cells_without_a_finite_one_are_no_segments():
     assert len(panoptic(outputs((0, 0.4, 0, 0, 4, 4)), score=0.0)) == 0
     assert len(panoptic(outputs((0, 0.9, 3, 3, 3, 3)))) == 0
+    tensors = outputs((0, 0.9, 0, 0, 8, 4))
+    tensors['masks'][0, 0, 0] = np.nan
+    found = panoptic(tensors)
+    assert found.detections.xyxy.tolist() == [[0, 1, 8, 4]]
 
 
 @pytest.mark.parametrize('value', [np.nan, np.inf])
 def test_queries_with_non_finite_logits_are_left_out(value):
     tensors = outputs((0, 0.9, 0, 0, 8, 8), (1, 0.6, 0, 0, 8, 8))
     tensors['logits'][0, 0, 0] = value
-    assert np.unique(semantic(tensors)).tolist() == [1]
+    found = head_of('maskformer', tensors, WHOLE)(tensors, WHOLE)
+    assert np.unique(found.labels).tolist() == [1]
     assert panoptic(tensors).detections.labels.tolist() == [1]
-
-
-def test_a_cell_without_a_finite_mask_is_in_no_segment():
-    tensors = outputs((0, 0.9, 0, 0, 8, 4))
-    tensors['masks'][0, 0, 0] = np.nan
-    found = panoptic(tensors)
-    assert found.detections.xyxy.tolist() == [[0, 1, 8, 4]]
 
 
 @pytest.mark.parametrize('family', ['maskformer', 'maskformer_panoptic'])

@@ -54,10 +54,11 @@ def detect(
 A, B, FAR = (10, 10, 30, 30), (12, 10, 32, 30), (40, 40, 60, 60)
 
 
-def test_nms_uses_the_networks_iou_threshold_per_class():
+def test_nms_uses_the_networks_iou_threshold_per_class_and_any_two_opposite_corners():
     assert detect([A, B], [(0.9, 0), (0.8, 0)]) == [(*A, 0)]
     assert detect([A, B], [(0.9, 0), (0, 0.8)]) == [(*A, 0), (*B, 1)]
     assert detect([A, B], [(0.9, 0), (0.8, 0)], iou_threshold=0.9) == [(*A, 0), (*B, 0)]
+    assert detect([(30, 10, 10, 30)], [(0.9, 0)]) == [(*A, 0)]
 
 
 def test_higher_score_threshold_applies_and_the_networks_is_exclusive():
@@ -74,16 +75,9 @@ def test_limits_keep_the_best_of_each_class_and_of_all():
     assert detect(boxes, scores, max_detections=1) == [(*A, 0)]
 
 
-def test_any_two_opposite_corners_are_a_box():
-    assert detect([(30, 10, 10, 30)], [(0.9, 0)]) == [(*A, 0)]
-
-
-def test_box_outside_image_suppresses_before_it_is_dropped():
+def test_boxes_outside_the_image_suppress_but_do_not_count_towards_max_detections():
     beside, reaching = (-40, 0, -1, 40), (-40, 0, 1, 40)
     assert detect([beside, reaching], [(0.9, 0), (0.8, 0)]) == []
-
-
-def test_boxes_outside_image_do_not_count_towards_max_detections():
     beside = [(-40 - 10 * index, 0, -31 - 10 * index, 9) for index in range(9)]
     boxes, scores = [*beside, A, FAR], [*[(0.9, 0)] * 9, (0.8, 0), (0.7, 0)]
     assert detect(boxes, scores, max_detections=2) == [(*A, 0), (*FAR, 0)]
@@ -95,9 +89,11 @@ def test_normalized_boxes_and_a_background():
     ]
 
 
-def test_mismatched_boxes_and_scores_are_refused():
+def test_mismatched_boxes_and_scores_are_refused_and_non_finite_values_dropped():
     with pytest.raises(TensorMismatchError, match='do not fit the decoder'):
         detect([A, B], [(0.9, 0)])
+    nan = float('nan')
+    assert detect([A, (nan, 0, 9, 9), FAR], [(nan, 0), (0.9, 0), (0.8, 0)]) == [(*FAR, 0)]
 
 
 def test_classes_are_chosen_before_the_nms_of_the_network():
@@ -114,8 +110,3 @@ def test_classes_are_chosen_before_the_nms_of_the_network():
         [A, B], one_of_each, iou=0.1, iou_threshold=0.9, choice={'class_agnostic': True}
     )
     assert found == [(*A, 0), (*B, 1)]
-
-
-def test_non_finite_values_are_dropped():
-    nan = float('nan')
-    assert detect([A, (nan, 0, 9, 9), FAR], [(nan, 0), (0.9, 0), (0.8, 0)]) == [(*FAR, 0)]

@@ -213,9 +213,14 @@ def test_the_family_depends_on_the_task_and_the_names(network, families, outputs
     assert choose_family(families, 'auto', network(outputs, **known))[0].name == family
 
 
-def test_other_columns_may_be_boxes_or_rotated_boxes(network):
+def test_columns_of_several_families_and_additional_outputs_of_a_classifier_are_refused(network):
     with pytest.raises(TensorMismatchError, match='More than one decoder'):
         choose_family(BOTH, 'auto', network('output0 (1, 20, 8400)'))
+    seen = network('out (1, 9); features (1, 9, 7, 7)', task='classify')
+    with pytest.raises(TensorMismatchError, match='No decoder recognizes'):
+        choose_family(decoder.CLASSIFIERS, 'auto', seen)
+    with pytest.raises(TensorMismatchError, match='class scores as the only output'):
+        open_head(DETECTORS['yolov8_cls'], seen)
 
 
 def test_the_columns_of_people_are_keypoints(network):
@@ -455,14 +460,6 @@ def test_any_description_gets_a_decoder_or_an_error(seed):
         with suppress(TensorMismatchError):
             family, _ = choose_family(families, 'auto', seen)
             open_head(family, seen)
-
-
-def test_additional_output_of_a_classifier_is_refused(network):
-    seen = network('out (1, 9); features (1, 9, 7, 7)', task='classify')
-    with pytest.raises(TensorMismatchError, match='No decoder recognizes'):
-        choose_family(decoder.CLASSIFIERS, 'auto', seen)
-    with pytest.raises(TensorMismatchError, match='class scores as the only output'):
-        open_head(DETECTORS['yolov8_cls'], seen)
 
 
 def test_the_docs_say_how_many_networks_are_recognized():

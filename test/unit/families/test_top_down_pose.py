@@ -76,11 +76,8 @@ def test_non_finite_cells_are_no_maximum():
     assert found.keypoints[0, :, 0].tolist() == pytest.approx([20 * 191 / 47 + 0.5] * 2, abs=0.1)
 
 
-def test_values_above_1_are_limited():
+def test_values_above_1_are_limited_and_a_single_cell_has_no_neighbors():
     assert decode(blobs((20.0, 30.0, 1.3))).keypoints[0, 0, 2] == 1
-
-
-def test_a_single_cell_has_no_neighbors():
     found = decode(np.full((1, 3, 1, 1), 0.5, np.float32))
     assert found.keypoints.tolist() == [[[0.5, 0.5, 0.5]] * 3]
 

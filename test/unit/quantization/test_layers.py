@@ -32,13 +32,10 @@ def test_onnx_reads_the_rounded_values_back(quant_format):
     assert np.abs(rounded).max() == quant_format.largest
 
 
-def test_int8_rounds_to_multiples_of_the_scale_which_also_zeros_have():
+def test_int8_rounds_to_multiples_of_the_scale_and_fp8_keeps_three_bits_of_mantissa():
     found = INT8.simulate(np.array([0, 0.4, 0.6, 300, -300]), 127.0)
     assert found.tolist() == [0, 0, 1, 127, -127]
     assert INT8.scales(np.zeros(2)).tolist() == pytest.approx([1 / 127] * 2, rel=2**-7)
-
-
-def test_fp8_keeps_three_bits_of_mantissa():
     # Between 16 and 32 the step is 2; a tie goes to the even one.
     assert FP8.round(np.array([16.9, 17.0, 17.1, 19.0])).tolist() == [16.0, 16.0, 18.0, 20.0]
 

@@ -43,10 +43,6 @@ def quantize(pictures, residual_model, tmp_path, capsys):
     return run
 
 
-def of_type(model, kind):
-    return [node for node in model.graph.node if node.op_type == kind]
-
-
 def reasons(path):
     report = json.loads(path.read_text())
     return report, {layer['name']: layer['reason'] for layer in report['layers']}
@@ -83,7 +79,8 @@ def test_results_of_a_detector_agree_with_those_of_the_original(quantize, to, tm
     assert all(layer['error'] > 0 for layer in report['layers'] if not layer['reason'])
     assert f'{to}: {len(quantized)} of 42 convolutions and matrix products' in printed.out
     model = onnx.load(tmp_path / 'q.onnx')
-    assert len(of_type(model, 'DequantizeLinear')) == 2 * len(quantized)
+    kinds = [node.op_type for node in model.graph.node]
+    assert kinds.count('DequantizeLinear') == 2 * len(quantized)
     assert {each.key for each in model.metadata_props} >= {'names', 'task', 'stride'}
 
 

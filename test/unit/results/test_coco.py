@@ -26,11 +26,13 @@ def entries_of(result, image_id=1):
     return list(result.as_coco(image_id, CATEGORIES))
 
 
-def test_boxes_are_left_top_width_and_height():
+def test_boxes_are_left_top_width_and_height_without_what_has_no_category():
     assert entries_of(TWO, 2) == [
         {'image_id': 2, 'category_id': 18, 'bbox': [8.0, 4.0, 16.0, 12.0], 'score': 0.9},
         {'image_id': 2, 'category_id': 1, 'bbox': [0.0, 0.0, 64.0, 48.0], 'score': 0.5},
     ]
+    assert entries_of(detections((0, 0, 8, 8), label=7)) == []
+    assert entries_of(Classification(np.ones(2, np.float32))) == []
 
 
 def test_boxes_like_those_of_annotations_are_all_found_by_pycocotools():
@@ -52,11 +54,6 @@ def test_boxes_like_those_of_annotations_are_all_found_by_pycocotools():
     for step in (evaluation.evaluate, evaluation.accumulate, evaluation.summarize):
         step()
     assert evaluation.stats[0] == pytest.approx(1)
-
-
-def test_classes_that_are_no_category_and_scores_of_whole_images_are_left_out():
-    assert entries_of(detections((0, 0, 8, 8), label=7)) == []
-    assert entries_of(Classification(np.ones(2, np.float32))) == []
 
 
 @pytest.mark.parametrize(

@@ -51,12 +51,15 @@ def test_two_images_are_preprocessed_each_in_its_own_way(difference):
     np.testing.assert_allclose(found['flow'], np.full((1, 3, 4, 6), 1 - (10 - 2) / 4), rtol=1e-6)
 
 
-def test_a_network_of_two_images_suggests_its_bindings(difference):
+def test_a_network_of_two_images_suggests_its_bindings_but_not_for_regions(difference):
     with pytest.raises(TensorMismatchError, match='left, right get no value') as caught:
         open_pipeline(difference)
     assert "['left=image:left/image_raw', 'right=image:right/image_raw']" in caught.value.remedy
     names = r'The network has 2 inputs: left \(1, .*\) float32; right \(1, .*\) float32\.'
     assert re.fullmatch(names, caught.value.cause)
+    with pytest.raises(TensorMismatchError, match='left, right get no value') as caught:
+        open_pipeline(difference, regions=True)
+    assert caught.value.remedy == 'Export the network with one image as its only input.'
 
 
 def test_rejects_missing_unknown_and_mistaken_inputs(difference):
@@ -133,10 +136,13 @@ def test_a_network_that_cannot_run_on_zeros_is_opened(write):
         assert found['y'].tolist() == [0, 3, 6]
 
 
-def test_rejects_a_state_of_another_shape(write):
+def test_states_of_another_shape_and_strings_are_refused(write):
     path = write('(float[1,2] x, float[1,2] h) => (float[1,4] y) { y = Concat <axis = 1> (x, h) }')
     with pytest.raises(ParameterError, match=r'The state h \(1, 2\) float32 cannot come from'):
         open_pipeline(path, inputs=('x=tensor:x', 'h=state:y'))
+    path = write('(string[1] x) => (string[1] y) { y = Identity(x) }')
+    with pytest.raises(TensorMismatchError, match='The network input x takes strings'):
+        open_pipeline(path, inputs='x=tensor:x')
 
 
 @pytest.fixture
@@ -277,12 +283,6 @@ def test_rejects_finite_values_that_would_become_infinite(dtype, value):
     write_tensor(target, spec, np.array([np.inf]))  # No finite value changes.
 
 
-def test_rejects_strings(write):
-    path = write('(string[1] x) => (string[1] y) { y = Identity(x) }')
-    with pytest.raises(TensorMismatchError, match='The network input x takes strings'):
-        open_pipeline(path, inputs='x=tensor:x')
-
-
 def test_bfloat16_is_rounded_to_nearest_even():
     values = np.array([1.0, 1.00390625, 1.01171875, -3.4e38, np.inf, np.nan], np.float32)
     bits = np.empty(6, np.uint16)
@@ -317,12 +317,6 @@ def test_a_vector_bound_to_an_image_is_to_be_bound_to_a_tensor(counter):
     with pytest.raises(TensorMismatchError, match='is not a batch of images') as caught:
         open_pipeline(counter, inputs=('step=image:step', 'h=state:hn'))
     assert caught.value.remedy == 'Bind it to a tensor in inputs: step=tensor:TOPIC.'
-
-
-def test_regions_of_a_network_of_two_inputs_do_not_suggest_bindings(difference):
-    with pytest.raises(TensorMismatchError, match='left, right get no value') as caught:
-        open_pipeline(difference, regions=True)
-    assert caught.value.remedy == 'Export the network with one image as its only input.'
 
 
 @pytest.fixture

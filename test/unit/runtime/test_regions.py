@@ -144,13 +144,10 @@ def test_a_top_down_network_sees_a_quarter_more_and_points_return_to_the_image(t
     assert upright.detections.xyxy.tolist() == [pytest.approx([85, 30, 115, 70])]
 
 
-def test_a_pipeline_of_whole_images_refuses_regions(open_pipeline):
+def test_pipelines_and_networks_of_whole_images_refuse_regions(open_pipeline):
     with pytest.raises(ParameterError, match='runs on whole images') as error:
         open_pipeline(regions=False).infer_regions(stripes(), BOXES)
     assert 'regions=True' in error.value.remedy
-
-
-def test_a_network_that_finds_objects_in_whole_images_is_refused():
     with pytest.raises(TensorMismatchError, match='decoder yolov8 does not take regions'):
         Pipeline.open('any.onnx', runner=fake_detector(), regions=True, decoder='yolov8')
 

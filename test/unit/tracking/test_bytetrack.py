@@ -33,11 +33,13 @@ def test_a_track_gets_its_identity_with_its_second_detection(make):
     assert ids_of(tracker, both, 1.2, once) == [1, 2]
 
 
-def test_identities_are_in_the_order_of_the_detections(make):
+def test_identities_are_in_the_order_of_the_detections_also_of_two_images_of_one_time(make):
     tracker = make()
     for seconds in (1.0, 1.1):
         tracks = tracker.update(detections((50, 0, 60, 9), (0, 0, 9, 9)), round(seconds * SECOND))
     assert (tracks.indices.tolist(), tracks.ids.tolist()) == ([0, 1], [1, 2])
+    tracker = make()
+    assert [ids_of(tracker, detections((0, 0, 20, 20)), 1.0) for _ in range(3)] == [[], [1], [1]]
 
 
 @pytest.mark.slow
@@ -191,8 +193,3 @@ def test_after_a_gap_ocsort_has_the_velocity_of_the_straight_way():
     velocity = tracker._tracks['mean'][1, :2, 0]
     assert velocity[1] == pytest.approx(30 / 0.5, rel=0.3)
     assert velocity[0] < 100
-
-
-def test_two_images_of_one_time_are_tracked(make):
-    tracker = make()
-    assert [ids_of(tracker, detections((0, 0, 20, 20)), 1.0) for _ in range(3)] == [[], [1], [1]]

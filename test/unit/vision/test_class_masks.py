@@ -97,11 +97,6 @@ def test_non_finite_cells_affect_only_their_surroundings(value, dtype):
 # Confidence.
 
 
-def softmax(cells):
-    powers = np.exp(cells - cells.max(axis=0))
-    return powers / powers.sum(axis=0)
-
-
 def confidence_of(cells, image_wh, input_hw=(64, 96), resize='letterbox'):
     rows, cols = taps(Letterbox.fit(image_wh, input_hw, resize), cells.shape[1:])
     labels = best_class(cells, rows, cols)
@@ -121,7 +116,8 @@ def test_confidence_is_the_interpolated_probability_of_the_class(image_wh, dtype
     rng = np.random.default_rng(0)
     coarse = rng.normal(0, 3, (5, 4, 6)).repeat(4, axis=1).repeat(4, axis=2)
     cells = (coarse + rng.normal(0, 0.5, coarse.shape)).astype(dtype)
-    probabilities = softmax(cells.astype(np.float32))
+    powers = np.exp(cells.astype(np.float32) - cells.max(axis=0))
+    probabilities = powers / powers.sum(axis=0)
     labels, confidence, axes = confidence_of(cells, image_wh)
     assert len(np.unique(labels)) > 2 and confidence.min() < 160 < confidence.max()
     assert_interpolated(labels, confidence, probabilities, axes)

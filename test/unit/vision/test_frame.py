@@ -42,10 +42,6 @@ def random_bytes(encoding, width, height, *, padding=0) -> tuple[Frame, np.ndarr
     return frame, np.ascontiguousarray(pixels)
 
 
-def size_of(encoding) -> tuple[int, int]:
-    return (46, 38) if encoding in EVEN else (47, 39)
-
-
 @pytest.mark.parametrize('encoding', ['16UC1', '32FC1'])
 def test_rejects_colors_of_a_depth_image(encoding):
     frame = Frame(np.zeros(48, np.uint8), 4, 3, 16, encoding)
@@ -63,7 +59,8 @@ def test_every_encoding_is_compared_with_opencv():
 @pytest.mark.parametrize('padding', [0, 7])
 @pytest.mark.parametrize('encoding', ENCODINGS)
 def test_colors_are_those_of_opencv(encoding, padding):
-    frame, pixels = random_bytes(encoding, *size_of(encoding), padding=padding)
+    size = (46, 38) if encoding in EVEN else (47, 39)
+    frame, pixels = random_bytes(encoding, *size, padding=padding)
     want = BY_OPENCV[encoding](pixels)
     limit = 1 if encoding in EVEN else 0  # OpenCV's YUV may round otherwise on some processors.
     rgb, bgr = to_color(frame, 'rgb'), to_color(frame, 'bgr')
@@ -177,9 +174,12 @@ def test_an_array_of_16_bits_keeps_its_byte_order(order):
     assert to_color(frame, 'rgb')[0, :, 0].tolist() == [0x12, 0xAB]
 
 
-def test_an_array_of_nv12_has_two_thirds_of_its_rows_as_height():
+def test_an_array_of_nv12_has_two_thirds_of_its_rows_and_a_gray_one_is_no_color():
     frame = Frame.from_pixels(np.full((6, 8), 128, np.uint8), 'nv12')
     assert (frame.width, frame.height) == (8, 4)
+    with pytest.raises(BadFrameError, match=r'\(5, 5\) uint8 does not match bgr8') as error:
+        Frame.from_pixels(np.zeros((5, 5), np.uint8))
+    assert "Frame.from_pixels(array, 'mono8')" in error.value.remedy
 
 
 @pytest.mark.parametrize(
@@ -199,9 +199,3 @@ def test_an_array_of_another_kind_is_refused(shape, dtype, encoding, kind):
     with pytest.raises(BadFrameError) as error:
         Frame.from_pixels(np.zeros(shape, dtype), encoding)
     assert error.value.kind == kind
-
-
-def test_the_error_of_a_gray_array_names_the_remedy():
-    with pytest.raises(BadFrameError, match=r'\(5, 5\) uint8 does not match bgr8') as error:
-        Frame.from_pixels(np.zeros((5, 5), np.uint8))
-    assert "Frame.from_pixels(array, 'mono8')" in error.value.remedy

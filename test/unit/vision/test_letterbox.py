@@ -15,11 +15,6 @@ SIZES = st.tuples(st.integers(1, 4000), st.integers(1, 4000))
 INPUTS = st.tuples(st.integers(1, 1280), st.integers(1, 1280))
 
 
-def boxes_in(image_wh) -> np.ndarray:
-    corners = np.random.default_rng(0).uniform(0, 1, (8, 2, 2))
-    return (np.sort(corners, axis=1) * image_wh).reshape(8, 4).astype(np.float32)
-
-
 def uniform(value, width, height) -> Frame:
     return Frame.from_pixels(np.full((height, width, 3), value, np.uint8), 'rgb8')
 
@@ -128,7 +123,8 @@ def to_input(letterbox, xyxy):
 @given(image_wh=SIZES, input_hw=INPUTS, resize=st.sampled_from(RESIZES))
 def test_boxes_survive_round_trip(image_wh, input_hw, resize):
     letterbox = Letterbox.fit(image_wh, input_hw, resize)
-    boxes = boxes_in(image_wh)
+    corners = np.random.default_rng(0).uniform(0, 1, (8, 2, 2))
+    boxes = (np.sort(corners, axis=1) * image_wh).reshape(8, 4).astype(np.float32)
     back = letterbox.to_image(to_input(letterbox, boxes))
     # A hundredth of an input pixel, or of an image pixel where that is larger.
     np.testing.assert_allclose(back, boxes, atol=0.01 * max(1, *1 / np.array(letterbox.scale_xy)))
@@ -198,12 +194,15 @@ def test_layouts_hold_the_same_values_and_are_contiguous(resize, dtype):
     assert np.array_equal(first.transpose(0, 2, 3, 1), last)
 
 
-def test_float16_is_float32_rounded():
+def test_float16_is_float32_rounded_and_bfloat16_left_to_the_gpu():
     pixels = np.random.default_rng(0).integers(0, 256, (37, 53, 3), np.uint8)
     frame = Frame.from_pixels(pixels)
     wide, _ = Preprocess((32, 48))(frame)
     half, _ = Preprocess((32, 48), dtype='float16')(frame)
     assert np.array_equal(half, wide.astype(np.float16))
+    preprocess = Preprocess((4, 4), dtype='bfloat16')
+    with pytest.raises(ParameterError, match='dtype bfloat16 on the CPU'):
+        preprocess(uniform(7, 4, 4))
 
 
 @pytest.mark.parametrize('dtype', INTEGERS)
@@ -238,12 +237,6 @@ def test_integers_are_rounded_to_even_and_clipped(dtype):
 def test_invalid_values_are_refused(changes, message):
     with pytest.raises(ParameterError, match=message):
         Preprocess(**{'input_hw': (640, 640), **changes})
-
-
-def test_bfloat16_is_left_to_the_gpu():
-    preprocess = Preprocess((4, 4), dtype='bfloat16')
-    with pytest.raises(ParameterError, match='dtype bfloat16 on the CPU'):
-        preprocess(uniform(7, 4, 4))
 
 
 def test_an_unknown_resize_names_those_there_are():

@@ -40,10 +40,12 @@ def reference(pixels, affine, input_hw, pad_value):
     return found
 
 
-def test_no_region_needs_no_pixel():
+def test_no_region_needs_no_pixel_and_other_shapes_are_refused():
     maps = crop().maps(np.zeros((0, 5)))
     assert maps.shape == crop().maps([]).shape == (0, 2, 4)
     assert crop()(Frame.from_pixels(noise()), maps).shape == (0, 3, 4, 4)
+    with pytest.raises(ParameterError, match=r'shape \(1, 4\), expected \(N, 5\)'):
+        crop().maps(np.ones((1, 4)))
 
 
 def test_a_region_of_the_input_s_size_is_copied():
@@ -162,8 +164,3 @@ def test_other_values_are_refused(values, message):
 def test_rejects_region_without_a_crop(region):
     with pytest.raises(ParameterError, match='not finite, too large, or has no area'):
         crop().maps(np.array([region]))
-
-
-def test_rejects_regions_of_another_shape():
-    with pytest.raises(ParameterError, match=r'shape \(1, 4\), expected \(N, 5\)'):
-        crop().maps(np.ones((1, 4)))

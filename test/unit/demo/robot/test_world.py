@@ -24,13 +24,6 @@ from demo.scene import HELD_OUT, TRAINING
 BALL = WorldLayout((Thing('ball', (2.0, 0.5)),))
 
 
-def view_of(simulation: Simulation):
-    camera = simulation.data.camera('eye')
-    eye = eye_of(simulation.model)
-    rotation = camera.xmat.reshape(3, 3)
-    return eye, eye.render(simulation.model, simulation.data, camera.xpos, rotation)
-
-
 def test_the_robot_stands_with_torques_below_its_limit():
     simulation = Simulation(WorldLayout(()))
     for _ in range(100):
@@ -54,7 +47,9 @@ def test_without_motors_it_falls():
 
 def test_an_object_is_seen_where_it_is():
     simulation = Simulation(BALL)
-    eye, view = view_of(simulation)
+    camera, eye = simulation.data.camera('eye'), eye_of(simulation.model)
+    axes, position = camera.xmat.reshape(3, 3), camera.xpos
+    view = eye.render(simulation.model, simulation.data, position, axes)
     [box], [label] = boxes_in(view, simulation.model)
     assert CLASSES[label] == 'ball'
     x1, y1, x2, y2 = box.astype(int)
@@ -62,8 +57,6 @@ def test_an_object_is_seen_where_it_is():
     color = view.color[row, column].astype(int)
     assert np.ptp(color) <= 3  # Gray, the Thing's default color.
     # Depth is along the optical axis, of the surface that the camera sees.
-    camera = simulation.data.camera('eye')
-    axes, position = camera.xmat.reshape(3, 3), camera.xpos
     center = (np.array([2.0, 0.5, 0.16]) - position) @ axes
     assert view.depth[row, column] == pytest.approx(-center[2] - 0.16, abs=0.02)
     assert column - IMAGE_WH[0] / 2 == pytest.approx(center[0] / -center[2] * eye.focal, abs=2)

@@ -120,12 +120,9 @@ def test_nms_unsupported_by_tensorrt_is_cut_automatically(
     assert cut_for(path, library, cut_nms=True)[0] is not None
 
 
-def test_nms_of_plugin_library_is_not_cut(tmp_path):
+def test_nms_of_a_plugin_library_or_in_the_middle_is_not_cut(tmp_path):
     path = write_nms(tmp_path, EFFICIENT, MMDEPLOY)
     assert cut_for(path, library(11, 0), plugins=('mmdeploy.so',)) == (None, '')
-
-
-def test_nms_in_the_middle_is_left_to_tensorrt_and_logged(tmp_path):
     path = write_nms(tmp_path, *TWO_NMS)
     model, told = cut_for(path, library(10, 3))
     assert model is None and told.startswith('NMS remains in the network. The NMS of ')

@@ -26,10 +26,14 @@ def test_a_model_is_described(models):
     assert info.warnings == ()
 
 
-def test_rejects_truncated_model(models):
+def test_truncated_models_and_metadata_that_is_not_utf8_are_refused(models):
     path = models.conv()
     path.write_bytes(path.read_bytes()[:500])
     with pytest.raises(ModelError, match='is not an ONNX model or is truncated'):
+        read_onnx(path)
+    path = models.conv(metadata={'names': 'REPLACED'})
+    path.write_bytes(path.read_bytes().replace(b'REPLACED', b'\xed\xa0\x80\xffaaaa'))
+    with pytest.raises(ModelError, match='are not UTF-8'):
         read_onnx(path)
 
 
@@ -131,11 +135,13 @@ def test_data_file_with_a_name_too_long_for_the_disk_does_not_exist(one_weight):
     assert len(str(caught.value)) < 1000
 
 
-def test_reports_integers_outside_int32_except_slice_ends(models):
+def test_integers_outside_int32_except_slice_ends_and_operators_of_plugins_are_warnings(models):
     large = models.one('Add', kind='int64', big=np.int64([2**40] * 4))
     assert 'big contains 1099511627776, outside INT32' in read_onnx(large)[1].warnings[0]
     end = models.one('Add', kind='int64', end=np.int64([2**63 - 1] * 4))
     assert read_onnx(end)[1].warnings == ()
+    _, info = read_onnx(models.one('EfficientNMS_TRT'))
+    assert 'EfficientNMS_TRT' in info.warnings[0]
 
 
 @pytest.mark.parametrize('opset', [99, 2**62])
@@ -147,11 +153,6 @@ def test_opset_beyond_the_checker_is_a_warning(models, opset):
     newest = onnx.defs.onnx_opset_version()
     assert info.opset == opset
     assert f'opset {opset} is newer than {newest}, the last one' in info.warnings[-1]
-
-
-def test_an_operator_of_a_plugin_is_a_warning(models):
-    _, info = read_onnx(models.one('EfficientNMS_TRT'))
-    assert 'EfficientNMS_TRT' in info.warnings[0]
 
 
 TOP = """(float[1,5000] x) => (float[1,n] y) <int64[1] k = {%d}> {
@@ -242,10 +243,3 @@ def test_an_input_of_an_unknown_type_is_refused(models):
         read_onnx(path)
     with pytest.raises(ModelError, match='unknown type 99'):
         read_network(path)
-
-
-def test_metadata_that_is_not_utf8_is_refused(models):
-    path = models.conv(metadata={'names': 'REPLACED'})
-    path.write_bytes(path.read_bytes().replace(b'REPLACED', b'\xed\xa0\x80\xffaaaa'))
-    with pytest.raises(ModelError, match='are not UTF-8'):
-        read_onnx(path)

@@ -266,12 +266,9 @@ def test_newer_model_asks_for_newer_onnxruntime(write, more):
     assert '/onnxruntime_src' not in str(caught.value)
 
 
-def test_rejects_bfloat16_inputs(write):
+def test_bfloat16_inputs_and_a_missing_onnxruntime_are_refused(write, monkeypatch):
     with pytest.raises(ModelError, match=r'The input x .* tensor\(bfloat16\)'):
         OnnxRuntimeRunner.open(write(kind='bfloat16'))
-
-
-def test_without_onnxruntime_the_error_is_the_pip_command(write, monkeypatch):
     path = write()
     monkeypatch.setitem(sys.modules, 'onnxruntime', None)
     with pytest.raises(BackendError, match='pip install onnxruntime'):
