@@ -26,7 +26,10 @@ def reserved_domain() -> Iterator[int]:
         with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+                is_held = path.samefile(f'/proc/self/fd/{lock.fileno()}')
+            except (BlockingIOError, FileNotFoundError):
+                is_held = False
+            if not is_held:  # Or its last holder has removed it meanwhile.
                 continue
             yield number
             path.unlink(missing_ok=True)
