@@ -11,11 +11,14 @@ from support.ros_messages import as_image, picture
 WARM_UP, CYCLES = 10, 50
 
 
-def footprint(node):
-    """Threads, and the entities that other nodes see."""
+def thread_count(node):
+    return len(list(Path(f'/proc/{node.process.pid}/task').iterdir()))
+
+
+def entities(node):
+    """Return the entities that other nodes see."""
     graph, name = node.peer.node, (node.name, '/')
     return {
-        'threads': len(list(Path(f'/proc/{node.process.pid}/task').iterdir())),
         'publishers': graph.get_publisher_names_and_types_by_node(*name),
         'subscriptions': graph.get_subscriber_names_and_types_by_node(*name),
         'services': graph.get_service_names_and_types_by_node(*name),
@@ -74,10 +77,12 @@ def test_fifty_cycles_end_with_the_threads_entities_and_memory_of_the_first(fake
 
     for stamp in range(WARM_UP):
         live(stamp)
-    before, bytes_before = footprint(node), resident_bytes(node)
+    before, bytes_before = entities(node), resident_bytes(node)
+    threads_before = thread_count(node)  # Perhaps with one that is about to end.
     for stamp in range(CYCLES):
         live(stamp)
-    peer.wait_until(lambda: footprint(node) == before, f'{footprint(node)} to be {before}')
+    peer.wait_until(lambda: entities(node) == before, f'{entities(node)} to be {before}')
+    peer.wait_until(lambda: thread_count(node) <= threads_before, f'{threads_before} threads')
     # An image has 0.9 MB: fifty that leak would be 46 MB, fifty pipelines or publishers more.
     grown = resident_bytes(node) - bytes_before
     assert grown < 4 * 2**20, f'{grown / 2**20:.1f} MiB more after {CYCLES} cycles'

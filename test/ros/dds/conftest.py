@@ -7,6 +7,7 @@ import pytest
 import rclpy
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.parameter import Parameter
+from rclpy.utilities import get_rmw_implementation_identifier
 from sensor_msgs.msg import Image
 
 from support.dds import RELIABLE, Camera, CountingRcl
@@ -190,6 +191,8 @@ def start(contexts, rcl):
 @pytest.fixture(scope='module')
 def other(domain_id):
     """Start another process, `support.shared_images.Other`; ended with the module."""
+    if get_rmw_implementation_identifier().startswith('rmw_cyclonedds'):
+        pytest.skip('its messages do not name the publisher for all processes')
     started = []
 
     def start(role, **environment):
