@@ -74,9 +74,13 @@ def open_receiver(max_loans, is_newest_only=True, on_ready=None, on_due=None):
 
 
 def is_left(names):
-    """Return whether a name is still in use, or a file of shared memory exists."""
-    files = [each for each in os.listdir('/dev/shm') if 'trt_ros' in each]
-    return files or any(each in Path('/proc/net/unix').read_text() for each in names)
+    """Return whether a name is still in use."""
+    return any(each in Path('/proc/net/unix').read_text() for each in names)
+
+
+def has_files(process):
+    """Return whether a process has mapped shared memory that would outlive it."""
+    return '/dev/shm/trt_ros' in Path(f'/proc/{process}/maps').read_text()
 
 
 @pytest.fixture(scope='module')
@@ -173,7 +177,7 @@ def test_a_killed_publisher_leaves_nothing_and_its_successor_is_received(node, s
     camera.send(7)
     (kept,) = inbox.wait(1)
     used = sockets(camera.process.pid)
-    assert len(used) == 1 and is_left(used)
+    assert len(used) == 1 and is_left(used) and not has_files(camera.process.pid)
     camera.kill()
     assert not is_left(used)
     assert number_of(kept) == 7  # As it was.
@@ -212,6 +216,7 @@ def test_a_killed_subscriber_leaves_nothing_and_the_others_go_on(node, subscribe
     camera.send(40, NBYTES)
     assert mapped() <= before[0] + 4
     used = sockets('self') - others
+    assert not has_files('self')
     camera.close()
     del camera, each
     assert used and not is_left(used)
@@ -301,7 +306,13 @@ def test_a_message_that_a_thread_waits_for_arrives_once_and_in_order(gid):
 
 def test_a_message_is_due_a_period_after_the_last_one(gid, monkeypatch):
     events, stamp = Queue(), time.time_ns()
-    monkeypatch.setattr(time, 'time_ns', lambda: stamp)  # It stays at the last publication.
+
+    def time_ns():
+        if threading.current_thread() is not threading.main_thread():
+            events.put('wait')
+        return stamp  # It stays at the last publication.
+
+    monkeypatch.setattr(time, 'time_ns', time_ns)
 
     def on_ready(take):
         while take() is not None:
@@ -313,12 +324,13 @@ def test_a_message_is_due_a_period_after_the_last_one(gid, monkeypatch):
         listen_elsewhere(gid)
         receiver.is_copy(gid, 0)
         deliver(publisher, message)  # It accepts the receiver.
+        assert events.get(timeout=DEADLINE_SECONDS) == 'wait'
         # Too fast to need it, too slow to be foreseen, then 50 ms.
-        for period_ms, expected in [(5, 1), (300, 1), (50, 2), (5, 1), (50, 2)]:
+        for period_ms, expected in [(5, 2), (300, 2), (50, 3), (5, 2), (50, 3)]:
             stamp += period_ms * 1_000_000
             deliver(publisher, message)
             found = [events.get(timeout=DEADLINE_SECONDS) for _ in range(expected)]
-            assert found == ['message', 'due'][:expected]
+            assert found == ['message', 'wait', 'due'][:expected]
         assert events.empty()
 
 
