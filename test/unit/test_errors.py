@@ -36,7 +36,8 @@ def test_a_number_has_the_noun_of_one_or_of_several():
         ('DOG', ['dig', 'dog', 'Dog'], "Did you mean 'dog' or 'Dog' or 'dig'? "),
         ('Score', ['score_threshold', 'x'], "Did you mean 'score_threshold'? "),
         ('ab', ['x_ab_y_z_w_q'], ''),
-        ('abc', iter(['x_abc_y_z_w_q', 'abd']), "Did you mean 'abd'? "),
+        ('abc', iter(['x_abc_y_z_w_q']), "Did you mean 'x_abc_y_z_w_q'? "),
+        ('abc', ['x_abc_y_z_w_q', 'abd'], "Did you mean 'abd'? "),
         ('other', ['x', 'y'], ''),
     ],
 )
