@@ -24,7 +24,7 @@ def test_parameter_file_matches_the_class(name):
 
 
 @pytest.mark.parametrize('name', PARAMETERS)
-def test_files_and_page_have_every_default_of_a_node(name):
+def test_files_and_page_have_every_default_of_a_node_which_is_allowed_and_described(name):
     cls, files = PARAMETERS[name], parameter_files()
     text = files[name]
     if issubclass(cls, InferenceParameters):
@@ -36,6 +36,13 @@ def test_files_and_page_have_every_default_of_a_node(name):
     page = parameters_page()
     for row in markdown_rows(cls).values():
         assert page.count(row + '\n') >= 1
+    for each in specifications(PARAMETERS[name]).values():
+        assert each.description.endswith('.'), each.name
+        assert each.check(each.default) == each.default
+        if float in (each.python_type, each.entry_type):
+            for number in (float('nan'), float('inf'), float('-inf')):
+                with pytest.raises(ParameterError, match=f'{each.name} is '):
+                    each.check((number,) if each.entry_type else number)
 
 
 def test_table_of_the_nodes_page_matches_the_detector():
@@ -59,17 +66,6 @@ def test_entry_points_of_a_new_node_are_written():
     assert text == setup_cfg(text), REMEDY
     without = re.sub(r'.*\b[Dd]etector(Node)?\b.*\n', '', text)
     assert without != text == setup_cfg(without)
-
-
-@pytest.mark.parametrize('name', PARAMETERS)
-def test_every_parameter_has_a_description_and_an_allowed_default(name):
-    for each in specifications(PARAMETERS[name]).values():
-        assert each.description.endswith('.'), each.name
-        assert each.check(each.default) == each.default
-        if float in (each.python_type, each.entry_type):
-            for number in (float('nan'), float('inf'), float('-inf')):
-                with pytest.raises(ParameterError, match=f'{each.name} is '):
-                    each.check((number,) if each.entry_type else number)
 
 
 @pytest.fixture(scope='module')

@@ -125,14 +125,10 @@ def test_rows_of_paddle_are_class_score_and_corners_without_further_nms(family):
 
 
 @PADDLE
-def test_boxes_of_paddle_before_nms_have_scores_by_class(family):
+def test_boxes_of_paddle_before_nms_have_scores_by_class_and_no_resize(family):
     scores = np.array([[0, 0.5, 0], [0, 0.75, 0.375], [0.25, 0, 0], [0, np.nan, 0]]).T
     found = decode(family.name, plain(FOUR, scores), inputs=INPUTS)
     assert found == [(1, 0.75, FOUR[1]), (2, 0.375, FOUR[1]), (0, 0.25, FOUR[2])]
-
-
-@PADDLE
-def test_the_image_is_fed_to_paddle_as_one_that_was_not_resized(family):
     fed = family.constant_inputs(network(FINISHED, inputs=INPUTS, hw=HW))
     assert [value.tolist() for value in fed.values()] == [[[1, 1]], [[100, 200]]]
     assert list(fed) == ['scale_factor', 'im_shape']

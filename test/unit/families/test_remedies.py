@@ -124,18 +124,13 @@ def test_outputs_of_a_remedy_are_decoded_as_it_says_and_called_a_guess(index):
 
 
 @EACH
-def test_names_of_the_classes_decide_where_a_remedy_says_so(index):
+def test_names_of_the_classes_and_strict_decide_where_a_remedy_says_so(index):
     for families, seen, error in refused(index):
         assert 'leave them out' not in error.remedy
         if 'or `labels` to the names of its classes' in error.remedy:
             counts = {seen.outputs[0].shape[1], seen.outputs[-1].shape[1]}
             named = [replace(seen, class_count=count) for count in counts if count > 0]
             assert any(decodes(families, each) for each in named)
-
-
-@EACH
-def test_strict_decides_where_a_remedy_says_so(index):
-    for families, seen, error in refused(index):
         if '`strict` to false' in error.remedy:
             assert decodes(families, replace(seen, strict=False))
 

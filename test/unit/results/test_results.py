@@ -40,19 +40,23 @@ ALL = pytest.mark.parametrize(
 
 
 @ALL
-def test_no_object_is_an_empty_sequence(found):
+def test_objects_are_a_sequence_with_names_and_ids_that_may_be_others(found):
     nothing = found[:0]
     assert (len(nothing), list(nothing), nothing.names) == (0, [], [])
     assert nothing.as_json() == {'detections': []}
     assert nothing.xyxy.shape == (0, 4) and nothing.corners().shape == (0, 4, 2)
-
-
-@ALL
-def test_objects_are_iterated_with_names_and_ids(found):
     assert [each.name for each in found] == found.names == ['dog', 'cat', '7']
     assert [each.id for each in found] == ['a', None, 'c']
     assert [each.score for each in found] == [pytest.approx(0.9), 0.5, 0.25]
     assert [each.xyxy.tolist() for each in found] == found.xyxy.tolist()
+    assert (found[-1].name, found[2].label, found[0].id) == ('7', 7, 'a')
+    with pytest.raises(IndexError):
+        found[3]
+    tracked = found.with_ids(np.array([5, 6, 7]))
+    assert [each.id for each in tracked] == [5, 6, 7]
+    assert tracked.xyxy.tolist() == found.xyxy.tolist()
+    assert found.ids_as_text() == ['a', '', 'c']
+    assert [each.id for each in found.with_ids(None)] == [None] * 3
 
 
 @ALL
@@ -63,22 +67,6 @@ def test_a_slice_a_mask_and_indices_choose_objects(found, key):
     assert (some.names, some.ids_as_text()) == (['cat', '7'], ['', 'c'])
     assert some.xyxy.tolist() == found.xyxy[1:].tolist()
     assert some.as_json()['detections'] == found.as_json()['detections'][1:]
-
-
-@ALL
-def test_an_integer_returns_one_object_also_from_the_end(found):
-    assert (found[-1].name, found[2].label, found[0].id) == ('7', 7, 'a')
-    with pytest.raises(IndexError):
-        found[3]
-
-
-@ALL
-def test_other_ids_leave_the_objects_unchanged(found):
-    tracked = found.with_ids(np.array([5, 6, 7]))
-    assert [each.id for each in tracked] == [5, 6, 7]
-    assert tracked.xyxy.tolist() == found.xyxy.tolist()
-    assert found.ids_as_text() == ['a', '', 'c']
-    assert [each.id for each in found.with_ids(None)] == [None] * 3
 
 
 def test_objects_have_what_their_task_finds():
