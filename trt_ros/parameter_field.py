@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cache
+from functools import cache, partial
 from math import inf
 from numbers import Integral, Real
 import os
@@ -23,9 +23,22 @@ _TYPES: Mapping[Any, tuple[str, type, type | None]] = {
 }
 
 
-def param(default: Any, description: str, **more: Any) -> Any:
-    """Define a field of an options class; `more` are parameters of Specification by name."""
+def param(
+    default: Any, description: str, zero_or: tuple[float, float] | None = None, **more: Any
+) -> Any:
+    """
+    Define a field of an options class.
+
+    :param zero_or: `between` of values other than 0.
+    :param more: parameters of Specification by name.
+    """
+    if zero_or is not None:
+        more |= {'between': zero_or, 'or_zero': True}
     return field(default=default, metadata={'description': description, **more})
+
+
+#: Defines a field whose changes take effect at once, in any state.
+mutable_param = partial(param, mutable=True)
 
 
 def with_default(cls: type, name: str, default: Any) -> Any:

@@ -36,8 +36,7 @@ class BindingParameters(SynchronizationParameters):
         0.0,
         'Rate in Hz at which the newest messages of all inputs are sampled, whatever their '
         'stamps; 0.0 matches them by stamp instead.',
-        between=(0.001, 1000.0),
-        or_zero=True,
+        zero_or=(0.001, 1000.0),
     )
     tensor_format: str = param(
         'auto',

@@ -12,7 +12,7 @@ from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.labeled import ClassIdParameters, LabeledNode
 from trt_ros.nodes.regions import ObjectResults, RegionNode, add_results
 from trt_ros.results.classes import Classification
-from trt_ros.ros.parameters import param
+from trt_ros.ros.parameters import mutable_param
 from trt_ros.runtime.options import LabeledOptions, RegionOptions
 from trt_ros.vision.frame import Frame
 
@@ -21,14 +21,11 @@ from trt_ros.vision.frame import Frame
 class ClassifierParameters(InferenceParameters, RegionOptions, ClassIdParameters, LabeledOptions):
     """Parameters of the classifier node, which are also the options of its pipeline."""
 
-    score_threshold: float = param(
-        0.0, 'Minimum score of a published class.', between=(0.0, 1.0), mutable=True
+    score_threshold: float = mutable_param(
+        0.0, 'Minimum score of a published class.', between=(0.0, 1.0)
     )
-    max_classes: int = param(
-        5,
-        'Maximum number of classes per image, highest scores first.',
-        between=(1, 65536),
-        mutable=True,
+    max_classes: int = mutable_param(
+        5, 'Maximum number of classes per image, highest scores first.', between=(1, 65536)
     )
 
 

@@ -22,7 +22,7 @@ from trt_ros.ros.codecs.images import ImageCodec
 from trt_ros.ros.dds.cdr_points import FLOAT32
 from trt_ros.ros.dds.transport import should_publish
 from trt_ros.ros.messages import ImageSender, PointSender
-from trt_ros.ros.parameters import param
+from trt_ros.ros.parameters import mutable_param, param
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.vision.depth_points import (
     Intrinsics,
@@ -50,39 +50,34 @@ KINDS = ('relative', 'metric', 'canonical', 'disparity', 'affine')
 class DepthParameters(InferenceParameters, PipelineOptions):
     """Parameters of the depth node, which are also the options of its pipeline."""
 
-    depth_kind: str = param(
+    depth_kind: str = mutable_param(
         'auto',
         "Meaning of the network's output: relative is published unchanged, all others as meters "
         'as in REP 118, with NaN for invalid pixels: metric is meters, canonical meters for a '
         'focal length of 300 pixels, disparity pixels of a pair of rectified images, affine '
         'points up to an offset of z; auto follows names of outputs.',
         choices=('auto', *KINDS),
-        mutable=True,
     )
-    min_confidence: float = param(
+    min_confidence: float = mutable_param(
         0.5,
         'Minimum confidence of a depth in meters, if the network has one: its mask, or 1 - sky.',
         between=(0.0, 1.0),
-        mutable=True,
     )
     rectify: bool = param(
         False,
         'Whether the images are raw, and rectified by the camera_info beside each: distortion, R '
         'and P. All results are of the rectified images.',
     )
-    point_stride: int = param(
+    point_stride: int = mutable_param(
         1,
         'Distance in pixels between the points of ~/points, along rows and columns; 1 has a point '
         'for each pixel.',
         between=(1, 64),
-        mutable=True,
     )
-    max_range: float = param(
+    max_range: float = mutable_param(
         0.0,
         'Maximum depth in meters of a point in ~/points; 0.0 sets no limit.',
-        between=(0.01, 1000.0),
-        or_zero=True,
-        mutable=True,
+        zero_or=(0.01, 1000.0),
     )
 
 

@@ -21,7 +21,7 @@ from trt_ros.ros.diagnostics import CountingNode, FrameCounts
 from trt_ros.ros.inputs import InputParameters, SynchronizationParameters
 from trt_ros.ros.lifecycle import NodeParameters
 from trt_ros.ros.messages import PointSender, best_hypothesis, detection_3d
-from trt_ros.ros.parameters import param, with_default
+from trt_ros.ros.parameters import mutable_param, param, with_default
 from trt_ros.ros.qos import RESULTS
 from trt_ros.ros.regions import ChosenObjects, choose_objects
 from trt_ros.ros.stream import TopicStream
@@ -69,12 +69,10 @@ class Detections3DParameters(NodeParameters, SynchronizationParameters, InputPar
         "Length, width and height of the objects of a class in meters: 'car:4.5,1.8,1.5'. Their "
         'boxes are whole and upright; those of other classes are the visible surface.',
     )
-    max_range: float = param(
+    max_range: float = mutable_param(
         0.0,
         'Maximum depth in meters of a pixel that counts; 0.0 sets no limit.',
-        between=(0.01, 1000.0),
-        or_zero=True,
-        mutable=True,
+        zero_or=(0.01, 1000.0),
     )
     autostart: bool = with_default(NodeParameters, 'autostart', True)
 

@@ -9,7 +9,7 @@ from std_msgs.msg import Header
 from trt_ros.drawing import draw
 from trt_ros.drawing.labels import Style
 from trt_ros.ros.messages import ImageSender
-from trt_ros.ros.parameters import param
+from trt_ros.ros.parameters import mutable_param
 from trt_ros.vision.frame import Frame, to_color
 
 
@@ -17,24 +17,18 @@ from trt_ros.vision.frame import Frame, to_color
 class DrawingParameters:
     """Parameters of nodes that draw their results."""
 
-    label_size: float = param(
-        1.0,
-        'Factor on the height of drawn labels; 0.0 draws none.',
-        between=(0.1, 10.0),
-        or_zero=True,
-        mutable=True,
+    label_size: float = mutable_param(
+        1.0, 'Factor on the height of drawn labels; 0.0 draws none.', zero_or=(0.1, 10.0)
     )
-    line_width: int = param(
+    line_width: int = mutable_param(
         0,
         'Width of drawn lines in pixels; 0 chooses it by the size of the image.',
         between=(0, 100),
-        mutable=True,
     )
-    transparent_background: bool = param(
+    transparent_background: bool = mutable_param(
         False,
         'Whether drawn images have only what is drawn, on a transparent background (bgra8); false '
         'draws on the image (bgr8).',
-        mutable=True,
     )
 
     def style(self) -> Style:

@@ -17,7 +17,7 @@ from trt_ros.ros.dds.transport import should_publish
 from trt_ros.ros.diagnostics import CountingNode
 from trt_ros.ros.lifecycle import NodeParameters
 from trt_ros.ros.messages import ImageSender
-from trt_ros.ros.parameters import param, with_default
+from trt_ros.ros.parameters import mutable_param, param, with_default
 from trt_ros.ros.sources import open_source
 from trt_ros.ros.topic import Dropping
 from trt_ros.ros.worker import MAX_WAIT_SECONDS
@@ -36,17 +36,15 @@ class ImageSourceParameters(NodeParameters, PixelLimit):
         'file, a recording of rosbag2 (drive.mcap, or drive.mcap#TOPIC; needs mcap), a stream '
         '(rtsp://CAMERA/PATH; needs av), or a V4L2 camera (/dev/video0, or its number).',
     )
-    rate_hz: float = param(
+    rate_hz: float = mutable_param(
         10.0,
         'Publishing rate in Hz; 0.0 uses the own rate of a video or recording, and publishes '
         'everything else as fast as it is read.',
-        between=(0.001, 1000.0),
-        or_zero=True,
-        mutable=True,
+        zero_or=(0.001, 1000.0),
     )
-    loop: bool = param(True, 'Whether to restart after the last picture.', mutable=True)
-    frame_id: str = param(
-        'camera', 'Coordinate frame (frame_id) of the published headers.', mutable=True
+    loop: bool = mutable_param(True, 'Whether to restart after the last picture.')
+    frame_id: str = mutable_param(
+        'camera', 'Coordinate frame (frame_id) of the published headers.'
     )
     compressed: bool = param(False, 'Whether to publish JPEG images on image/compressed, too.')
     camera_size: tuple[int, ...] = param(

@@ -27,7 +27,7 @@ from trt_ros.ros.diagnostics import CountingNode, FrameCounts
 from trt_ros.ros.inputs import ImageTopicsParameters
 from trt_ros.ros.lifecycle import NodeParameters
 from trt_ros.ros.messages import DetectionSender, ImageSender
-from trt_ros.ros.parameters import param
+from trt_ros.ros.parameters import mutable_param, param
 from trt_ros.ros.qos import RESULTS
 from trt_ros.ros.stream import TopicStream
 from trt_ros.ros.topic import Topic, resolve_topic
@@ -43,8 +43,8 @@ from trt_ros.vision.frame import Frame
 class InferenceParameters(NodeParameters, BindingParameters, ImageTopicsParameters):
     """Parameters of every inference node beside the options of its pipeline."""
 
-    lazy: bool = param(
-        False, 'Whether to process images only while a result topic has subscribers.', mutable=True
+    lazy: bool = mutable_param(
+        False, 'Whether to process images only while a result topic has subscribers.'
     )
     profiling: bool = param(
         False,

@@ -10,7 +10,7 @@ from vision_msgs.msg import LabelInfo, VisionClass
 from trt_ros.model.run_inputs import RunInputs
 from trt_ros.nodes.inference import InferenceNode
 from trt_ros.results.boxes import Objects
-from trt_ros.ros.parameters import param
+from trt_ros.ros.parameters import mutable_param
 from trt_ros.ros.qos import LATCHED
 from trt_ros.runtime.future import Future
 from trt_ros.vision.frame import Frame
@@ -24,11 +24,10 @@ THRESHOLD_NAMES = frozenset(each.name for each in fields(ThresholdOptions))
 class ClassIdParameters:
     """Parameters of published class ids."""
 
-    class_id_format: str = param(
+    class_id_format: str = mutable_param(
         'name',
         'Content of the class_id fields: class name or class index.',
         choices=('name', 'index'),
-        mutable=True,
     )
 
 

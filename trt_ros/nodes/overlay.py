@@ -25,7 +25,7 @@ from trt_ros.ros.diagnostics import CountingNode, FrameCounts
 from trt_ros.ros.inputs import ImageInputParameters, SynchronizationParameters
 from trt_ros.ros.lifecycle import NodeParameters
 from trt_ros.ros.messages import ImageSender, boxes_in_space
-from trt_ros.ros.parameters import param, with_default
+from trt_ros.ros.parameters import mutable_param, param, with_default
 from trt_ros.ros.qos import DRAWN_IMAGES
 from trt_ros.ros.stream import TopicStream
 from trt_ros.ros.topic import Topic, without_partner
@@ -45,12 +45,10 @@ class OverlayParameters(
         'Whether to draw the boxes of `detections_3d`, by the calibration on camera_info, instead '
         'of `detections`.',
     )
-    trail_seconds: float = param(
+    trail_seconds: float = mutable_param(
         0.0,
         'Time in seconds over which the path of each tracked box is drawn; 0.0 draws none.',
-        between=(0.1, 3600.0),
-        or_zero=True,
-        mutable=True,
+        zero_or=(0.1, 3600.0),
     )
 
     output_dir: str = param(

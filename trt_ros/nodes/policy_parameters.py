@@ -100,15 +100,13 @@ class CommandParameters:
         0.0,
         'Maximum duration of a run in seconds, after which the hold is commanded; 0.0 is that of '
         'the actions of a run.',
-        between=(0.0001, 60.0),
-        or_zero=True,
+        zero_or=(0.0001, 60.0),
     )
     max_jump: float = param(
         0.0,
         'Maximum change of a command from one to the next; beyond it the hold is commanded; 0.0 '
         'sets no limit.',
-        between=(1e-6, LARGEST),
-        or_zero=True,
+        zero_or=(1e-6, LARGEST),
     )
     blend_seconds: float = param(
         1.0,
@@ -169,8 +167,7 @@ class CommandParameters:
         0.0,
         'Rate in Hz of the actions of a chunk, and of the checks of a policy; 0.0 uses rate_hz, '
         'or 50 without one.',
-        between=(0.1, 1000.0),
-        or_zero=True,
+        zero_or=(0.1, 1000.0),
     )
     chunk_mode: str = param(
         'newest',

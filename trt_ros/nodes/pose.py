@@ -18,7 +18,7 @@ from trt_ros.results.boxes import Objects, OrientedBoxes
 from trt_ros.results.labels import name_of
 from trt_ros.results.poses import NAMES, Poses
 from trt_ros.ros.messages import DetectionSender, ImageSender
-from trt_ros.ros.parameters import param
+from trt_ros.ros.parameters import mutable_param, param
 from trt_ros.runtime.options import RegionOptions, TiledOptions
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import ThresholdOptions
@@ -35,8 +35,8 @@ class PoseParameters(
 ):
     """Parameters of the pose node, which are also the options of its pipeline."""
 
-    keypoint_threshold: float = param(
-        0.5, 'Minimum visibility score of a published keypoint.', between=(0.0, 1.0), mutable=True
+    keypoint_threshold: float = mutable_param(
+        0.5, 'Minimum visibility score of a published keypoint.', between=(0.0, 1.0)
     )
     keypoint_names: tuple[str, ...] = param(
         (),

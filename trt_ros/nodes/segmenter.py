@@ -14,7 +14,7 @@ from trt_ros.nodes.labeled import THRESHOLD_NAMES, ClassIdParameters, ObjectNode
 from trt_ros.results.masks import ClassMask, ClassMasks, Instances, mask_dtype
 from trt_ros.ros.codecs.tensors import topic_names
 from trt_ros.ros.messages import DetectionSender, ImageSender
-from trt_ros.ros.parameters import param
+from trt_ros.ros.parameters import mutable_param
 from trt_ros.runtime.options import LabeledOptions, MaskOptions
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import ThresholdOptions
@@ -31,8 +31,8 @@ class SegmenterParameters(
 ):
     """Parameters of the segmenter node, which are also the options of its pipeline."""
 
-    overlay_opacity: float = param(
-        0.5, 'Opacity of the mask colors in ~/overlay.', between=(0.0, 1.0), mutable=True
+    overlay_opacity: float = mutable_param(
+        0.5, 'Opacity of the mask colors in ~/overlay.', between=(0.0, 1.0)
     )
 
 

@@ -31,7 +31,7 @@ from trt_ros.ros.diagnostics import CountingNode, FrameCounts, LatencyMeter
 from trt_ros.ros.lifecycle import NodeParameters
 from trt_ros.ros.message_sets import MessageSets
 from trt_ros.ros.messages import DetectionSender, read_boxes, read_message
-from trt_ros.ros.parameters import param, with_default
+from trt_ros.ros.parameters import mutable_param, param, with_default
 from trt_ros.ros.qos import overridden
 from trt_ros.ros.topic import Topic, resolve_topic, without_partner
 from trt_ros.tensors import Arrays
@@ -47,32 +47,30 @@ MAX_CAMERAS = 32  # Trackers kept: those of the frame_ids received last.
 class TrackerParameters(NodeParameters, TrackingParameters):
     """Parameters of the tracker node."""
 
-    score_threshold: float = param(
-        0.25, 'Minimum score of a detection that starts a track.', between=(0.0, 1.0), mutable=True
+    score_threshold: float = mutable_param(
+        0.25, 'Minimum score of a detection that starts a track.', between=(0.0, 1.0)
     )
     use_appearance: bool = param(
         False,
         'Whether to compare the appearance of objects, too, by the vectors on `tensors`: '
         '~/tensors of a node `tensor` with regions, whose ~/detections are the detections.',
     )
-    track_min_similarity: float = param(
+    track_min_similarity: float = mutable_param(
         0.7,
         'Minimum cosine similarity of a detection with a track that it does not overlap, for '
         'use_appearance.',
         between=(0.0, 1.0),
-        mutable=True,
     )
     detections_3d_topics: tuple[str, ...] = param(
         (),
         'Topics of boxes in space, one per camera of a rig, all in one frame; empty tracks boxes '
         'in images on `detections`.',
     )
-    track_min_size: float = param(
+    track_min_size: float = mutable_param(
         0.3,
         'Minimum side in meters of the boxes in space that are compared: above the errors of '
         'depths and extrinsics, below the distance of objects of a class.',
         between=(0.001, 100.0),
-        mutable=True,
     )
     qos_depth: int = param(
         10, 'Queue depth of subscriptions and publisher in messages.', between=(1, 1000)

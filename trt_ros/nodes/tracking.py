@@ -10,7 +10,7 @@ import numpy as np
 from std_msgs.msg import Header
 
 from trt_ros.errors import BadFrameError
-from trt_ros.ros.parameters import param
+from trt_ros.ros.parameters import mutable_param, param
 from trt_ros.tracking.options import TrackOptions
 
 if TYPE_CHECKING:
@@ -27,40 +27,31 @@ class TrackingParameters:
         'hidden objects again.',
         choices=('bytetrack', 'ocsort'),
     )
-    track_buffer: float = param(
+    track_buffer: float = mutable_param(
         1.0,
         'Time in seconds for which a track without detections is kept. A longer gap between two '
         'images, or a time that goes back, ends all tracks.',
         between=(0.01, 3600.0),
-        mutable=True,
     )
-    track_low_threshold: float = param(
+    track_low_threshold: float = mutable_param(
         0.1,
         'Minimum score of a detection that continues a track; one that starts a track has '
         'score_threshold, which counts here, too, where it is lower.',
         between=(0.0, 1.0),
-        mutable=True,
     )
-    track_min_iou: float = param(
-        0.2,
-        'Minimum IoU of a detection with the predicted box of its track.',
-        between=(0.0, 1.0),
-        mutable=True,
+    track_min_iou: float = mutable_param(
+        0.2, 'Minimum IoU of a detection with the predicted box of its track.', between=(0.0, 1.0)
     )
-    track_min_hits: int = param(
-        2,
-        'Number of consecutive detections after which a track is published.',
-        between=(1, 100),
-        mutable=True,
+    track_min_hits: int = mutable_param(
+        2, 'Number of consecutive detections after which a track is published.', between=(1, 100)
     )
-    track_across_classes: bool = param(
-        False, 'Whether a track may continue with a detection of another class.', mutable=True
+    track_across_classes: bool = mutable_param(
+        False, 'Whether a track may continue with a detection of another class.'
     )
-    publish_lost_tracks: bool = param(
+    publish_lost_tracks: bool = mutable_param(
         False,
         'Whether to publish tracks without a detection in the image, too, with their predicted '
         'boxes and score 0.0.',
-        mutable=True,
     )
 
     def track_options(self, high_score: float | np.ndarray) -> TrackOptions:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from trt_ros.errors import ParameterError
-from trt_ros.ros.parameters import param
+from trt_ros.ros.parameters import mutable_param, param
 from trt_ros.vision.pixel_limit import PixelLimit
 
 
@@ -22,12 +22,8 @@ class InputParameters:
         'Queue depth of the image subscriptions in messages; only the newest image is processed.',
         between=(1, 1000),
     )
-    max_rate_hz: float = param(
-        0.0,
-        'Maximum rate of processed images in Hz; 0.0 sets no limit.',
-        between=(0.001, 1000.0),
-        or_zero=True,
-        mutable=True,
+    max_rate_hz: float = mutable_param(
+        0.0, 'Maximum rate of processed images in Hz; 0.0 sets no limit.', zero_or=(0.001, 1000.0)
     )
     publish_latency: bool = param(
         False,
@@ -59,12 +55,11 @@ class ImageTopicsParameters(ImageInputParameters):
         'Image topics, one per camera, with results on ~/TOPIC/...; empty subscribes to '
         '`image` only.',
     )
-    batch_wait_ms: float = param(
+    batch_wait_ms: float = mutable_param(
         0.0,
         'Maximum time in milliseconds to wait for images of the other cameras before running a '
         'partial batch; 0.0 runs at once.',
         between=(0.0, 1000.0),
-        mutable=True,
     )
     jpeg_decoder: str = param(
         'auto',

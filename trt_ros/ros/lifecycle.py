@@ -58,8 +58,7 @@ class NodeParameters:
         0.0,
         "Heartbeat period in seconds of the `bond` with nav2's lifecycle manager while the "
         'node is active; 0.0 disables the bond.',
-        between=(0.01, 10.0),
-        or_zero=True,
+        zero_or=(0.01, 10.0),
     )
 
 

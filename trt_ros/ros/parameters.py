@@ -13,6 +13,7 @@ from trt_ros.errors import ParameterError, meant, printable
 from trt_ros.parameter_field import Specification, specifications
 
 # Beside `read`, where nodes look for them.
+from trt_ros.parameter_field import mutable_param as mutable_param
 from trt_ros.parameter_field import param as param
 from trt_ros.parameter_field import with_default as with_default
 from trt_ros.ros.releases import convert_parameters, parameter_overrides

@@ -78,8 +78,7 @@ class RunOptions:
         10.0,
         'Timeout of a GPU run in seconds, after which the GPU is reported as failed; 0.0 '
         'disables it.',
-        between=(0.001, 3600.0),
-        or_zero=True,
+        zero_or=(0.001, 3600.0),
     )
     stream_priority: int = param(
         0, 'CUDA stream priority; lower values run first.', between=(-10, 0)
@@ -88,15 +87,13 @@ class RunOptions:
         0.0,
         'Fraction of the GPU (its SMs) that this node has for itself among nodes of its process '
         'that have a share, too; 0.0 runs on all SMs.',
-        between=(0.01, 1.0),
-        or_zero=True,
+        zero_or=(0.01, 1.0),
     )
     memory_budget_mb: float = param(
         0.0,
         'Maximum GPU memory of the network, its engine and its runs in MB, beyond which configure '
         'fails and names the owners; 0.0 sets no limit.',
-        between=(1.0, 1e6),
-        or_zero=True,
+        zero_or=(1.0, 1e6),
     )
     frames_in_flight: int = param(
         0,

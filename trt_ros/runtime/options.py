@@ -49,8 +49,7 @@ class Preprocessing:
         0.0,
         "Fraction of the image's shorter side that center_crop keeps, or of its height for "
         "bottom_crop; 0.0 uses the model family's.",
-        between=(0.01, 1.0),
-        or_zero=True,
+        zero_or=(0.01, 1.0),
     )
     antialias: bool = param(
         False,
@@ -84,8 +83,7 @@ class Preprocessing:
     scale: float = param(
         0.0,
         "Factor applied to the pixel values 0 to 255; 0.0 uses the model family's.",
-        between=(1 / LARGEST_FACTOR, LARGEST_FACTOR),
-        or_zero=True,
+        zero_or=(1 / LARGEST_FACTOR, LARGEST_FACTOR),
     )
 
 
@@ -202,8 +200,7 @@ class RegionOptions:
         0.0,
         'Factor on width and height of each region; 0.0 uses 1.25 for keypoints but those of '
         'hands, else 1.0.',
-        between=(0.01, 100.0),
-        or_zero=True,
+        zero_or=(0.01, 100.0),
     )
     region_resize: str = param(
         'auto',

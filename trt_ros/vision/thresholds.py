@@ -9,7 +9,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from trt_ros.errors import ParameterError
-from trt_ros.parameter_field import param, refuse_unknown
+from trt_ros.parameter_field import mutable_param, refuse_unknown
 
 if TYPE_CHECKING:  # Command lines show their help without NumPy.
     import numpy as np
@@ -131,37 +131,27 @@ def parse_class_scores(texts: Sequence[str]) -> dict[str | int, float]:
 class ThresholdOptions:
     """Parameters that select the published objects."""
 
-    score_threshold: float = param(
-        Thresholds.score,
-        'Minimum score of a published detection.',
-        between=(0.0, 1.0),
-        mutable=True,
+    score_threshold: float = mutable_param(
+        Thresholds.score, 'Minimum score of a published detection.', between=(0.0, 1.0)
     )
-    iou_threshold: float = param(
+    iou_threshold: float = mutable_param(
         Thresholds.iou,
         'IoU above which the lower-scoring of two boxes of one class is suppressed.',
         between=(0.0, 1.0),
-        mutable=True,
     )
-    max_detections: int = param(
-        Thresholds.max_detections,
-        'Maximum number of detections per image.',
-        between=(1, 10000),
-        mutable=True,
+    max_detections: int = mutable_param(
+        Thresholds.max_detections, 'Maximum number of detections per image.', between=(1, 10000)
     )
-    classes: tuple[str, ...] = param(
-        (), 'Names or indices of the published classes; empty publishes all.', mutable=True
+    classes: tuple[str, ...] = mutable_param(
+        (), 'Names or indices of the published classes; empty publishes all.'
     )
-    class_score_thresholds: tuple[str, ...] = param(
+    class_score_thresholds: tuple[str, ...] = mutable_param(
         (),
         "Minimum scores of single classes, instead of score_threshold: 'person:0.6', the class "
         'being a name or an index.',
-        mutable=True,
     )
-    class_agnostic_nms: bool = param(
-        False,
-        'Whether boxes also suppress those of other classes, above iou_threshold.',
-        mutable=True,
+    class_agnostic_nms: bool = mutable_param(
+        False, 'Whether boxes also suppress those of other classes, above iou_threshold.'
     )
 
     def thresholds(self) -> Thresholds:
