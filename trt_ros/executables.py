@@ -24,8 +24,7 @@ def _exit_on_signal(number: int, frame: FrameType | None) -> None:
 def _run_node(name: str) -> int:
     signal.signal(signal.SIGINT, _exit_on_signal)
     cls = getattr(import_module(f'trt_ros.nodes.{name}'), NODES[name])
-    code: int = import_module('trt_ros.ros.process').run_node(cls)
-    return code
+    return int(import_module('trt_ros.ros.process').run_node(cls))
 
 
 def __getattr__(name: str) -> Callable[[], int]:
@@ -37,8 +36,7 @@ def __getattr__(name: str) -> Callable[[], int]:
 
 def _run_container(function: str) -> int:
     signal.signal(signal.SIGINT, _exit_on_signal)
-    code: int = getattr(import_module('trt_ros.container.__main__'), function)()
-    return code
+    return int(getattr(import_module('trt_ros.container.__main__'), function)())
 
 
 component_container = partial(_run_container, 'main')

@@ -123,11 +123,8 @@ def write_picture(path: Path, pixels_bgr: np.ndarray) -> None:
 
 def check_picture_path(path: Path) -> None:
     """Raise ParameterError if a picture cannot be written, before a long run."""
-    try:
-        has_writer = bool(path.suffix) and cv2.haveImageWriter(_utf8('x' + path.suffix))
-    except UnicodeEncodeError:
-        has_writer = False
-    if not has_writer:
+    # OpenCV ends the process with SIGSEGV for a text that is no UTF-8.
+    if not path.suffix.isascii() or not cv2.haveImageWriter(f'x{path.suffix}'):
         raise ParameterError(
             f'Cannot write the picture {path}.',
             cause=f'Unsupported picture format {path.suffix!r}.',

@@ -182,9 +182,8 @@ def _images(
             'pictures out.',
         )
     # A picture of several that is left out would pair the others wrongly.
-    pictures = frames(
-        args.images, args.max_image_pixels, _report_bad if len(topics) == 1 else raise_bad
-    )
+    on_bad = _report_bad if len(topics) == 1 else raise_bad
+    pictures = frames(args.images, args.max_image_pixels, on_bad)
     count = 0
     while group := list(islice(pictures, len(topics))):
         if len(group) < len(topics):

@@ -113,8 +113,7 @@ class Checkpoint:
     @property
     def history(self) -> int:
         """Number of observations per run."""
-        count: int = self.config.n_obs_steps
-        return count
+        return int(self.config.n_obs_steps)
 
     def examples(self) -> dict[str, Any]:
         """Return examples of the inputs."""

@@ -1,5 +1,6 @@
 """Faces with five or six landmarks, and palms with seven."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,13 +18,13 @@ RETINAFACE_PRIORS = ((16, 32), (64, 128), (256, 512))
 
 
 def _layout(
-    per_cell: int, coding: Coding, *roles: tuple[str, str], batch: str = 'B ', **fields: Any
+    per_cell: int, coding: Coding, names: Mapping[str, str], batch: str = 'B ', **fields: Any
 ) -> BoxLayout:
-    """Return the layout of one output per stride for each role and name."""
+    """Return the layout of one output per stride for each role of `names`; '' is any name."""
     sizes = {'box': 4, 'extras': 2 * LANDMARKS}
     outs = tuple(
         Out(f'{batch}N V', f'{role}:{sizes.get(role, 1)}', (name,) if name else (), per_level=True)
-        for role, name in roles
+        for role, name in names.items()
     )
     rows = Rows((STRIDES,), (per_cell,), covers=True)
     return BoxLayout(outs, rows, coding, extras='keypoints', **fields)
@@ -37,12 +38,7 @@ SCRFD: Family[Any] = Family(
     trained('letterbox_topleft', scale=1.0, pad_value=0, mean=(127.5,) * 3, std=(128.0,) * 3),
     layouts=tuple(
         _layout(
-            2,
-            Coding('sides', has_points=True),
-            ('scores', ''),
-            ('box', ''),
-            ('extras', ''),
-            batch=batch,
+            2, Coding('sides', has_points=True), {'scores': '', 'box': '', 'extras': ''}, batch
         )
         for batch in ('B ', '')
     ),
@@ -58,10 +54,7 @@ YUNET: Family[Any] = Family(
         _layout(
             1,
             Coding('offsets', has_points=True),
-            ('scores', 'cls.*'),
-            ('objectness', 'obj.*'),
-            ('box', 'bbox.*'),
-            ('extras', 'kps.*'),
+            {'scores': 'cls.*', 'objectness': 'obj.*', 'box': 'bbox.*', 'extras': 'kps.*'},
             power=0.5,
         ),
     ),

@@ -31,6 +31,11 @@ UNKNOWN_ROWS = (
 )
 
 
+#: (L, K, 3) float32, x, y in input pixels and visibility, and (L,) the least number of visible
+#: points of a lane, at least 1.
+Lanes = tuple[np.ndarray, np.ndarray]
+
+
 class LaneHead(Head[Poses]):
     """
     Base class of the decoders of lanes.
@@ -41,15 +46,11 @@ class LaneHead(Head[Poses]):
     """
 
     @abstractmethod
-    def lanes(
-        self, values: Sequence[np.ndarray], input_hw: tuple[int, int]
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def lanes(self, values: Sequence[np.ndarray], input_hw: tuple[int, int]) -> Lanes:
         """
         Return the points of all lanes.
 
         :param values: the outputs of one image, in the order of the layout.
-        :returns: (L, K, 3) float32, x, y in input pixels and visibility, and (L,) the least number
-            of visible points of a lane, at least 1.
         """
 
     def decode(self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds) -> Poses:
@@ -102,9 +103,7 @@ class UfldHead(LaneHead):
         """Number of lanes."""
         return self.reading.parts[0].spec.shape[3]
 
-    def lanes(
-        self, values: Sequence[np.ndarray], input_hw: tuple[int, int]
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def lanes(self, values: Sequence[np.ndarray], input_hw: tuple[int, int]) -> Lanes:
         (logits,) = values
         return _keypoints(logits, input_hw), np.full(logits.shape[2], MIN_POINTS)
 
@@ -201,9 +200,7 @@ class UfldV2Head(LaneHead):
     def keypoint_count(self) -> int:
         return max(len(self.anchors.rows), self.anchors.column_count)
 
-    def lanes(
-        self, values: Sequence[np.ndarray], input_hw: tuple[int, int]
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def lanes(self, values: Sequence[np.ndarray], input_hw: tuple[int, int]) -> Lanes:
         size, top = self.anchors.uncropped(input_hw)
         keypoints = np.full((LANES, self.keypoint_count, 3), np.nan, np.float32)
         least = np.zeros(LANES, np.int64)
@@ -286,9 +283,7 @@ class LstrHead(LaneHead):
     keypoint_count = CURVE_POINTS
     own_class_names = ('lane',)
 
-    def lanes(
-        self, values: Sequence[np.ndarray], input_hw: tuple[int, int]
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def lanes(self, values: Sequence[np.ndarray], input_hw: tuple[int, int]) -> Lanes:
         logits, curves = values
         scores = _visibility(logits.T)
         with np.errstate(invalid='ignore', over='ignore', divide='ignore'):

@@ -1,5 +1,6 @@
 """YOLO networks of other tasks: boxes with masks, keypoints, angles or landmarks."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -78,6 +79,8 @@ def _is_not_of_coco(network: NetworkDescription) -> bool:
     return is_named or network.only_output.shape[1] not in (84, 56)
 
 
+_ROTATED: Mapping[str, Any] = {'coding': Coding('rotated'), 'extras': 'angle', 'known': {}}
+
 #: The angle is that of w, in radians. Source: Ultralytics' `OBB` head.
 YOLOV8_OBB: Family[Any] = Family(
     'yolov8_obb',
@@ -87,18 +90,10 @@ YOLOV8_OBB: Family[Any] = Family(
         replace(
             RAW,
             outputs=(Out('B V N', 'box:4 scores:C extras:1'),),
-            coding=Coding('rotated'),
-            extras='angle',
             evidence=(_is_not_of_coco,),
-            known={},
+            **_ROTATED,
         ),
-        replace(
-            FINISHED,
-            outputs=(Out('B N V', 'box:4 scores:1 label:1 extras:1'),),
-            coding=Coding('rotated'),
-            extras='angle',
-            known={},
-        ),
+        replace(FINISHED, outputs=(Out('B N V', 'box:4 scores:1 label:1 extras:1'),), **_ROTATED),
     ),
     **ULTRALYTICS,
     networks='YOLO-OBB of ultralytics: rotated boxes',

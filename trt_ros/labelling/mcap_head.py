@@ -101,8 +101,7 @@ def record_bytes(record: Any) -> bytes:
     """Return a record of the package mcap as the bytes of a file."""
     builder = RecordBuilder()
     record.write(builder)
-    data: bytes = builder.end()  # type: ignore[no-untyped-call]
-    return data
+    return bytes(builder.end())  # type: ignore[no-untyped-call]
 
 
 def _definitions(topics: Sequence[RecordedTopic]) -> bytes:

@@ -67,15 +67,13 @@ class ActionChunks:
             index = self._index(chunk, time)
             if len(chunk.actions) == 1 and chunk is self._chunks[-1]:
                 # Without a chunk, an action counts until the next one.
-                alone: np.ndarray = chunk.actions[0]
-                return alone
+                return np.asarray(chunk.actions[0])
             if 0 <= index < len(chunk.actions):
                 found.append(chunk.actions[index])
         if len(found) < 2:
             return found[0] if found else None
         weights = np.exp(-WEIGHT * np.arange(len(found)))
-        mean: np.ndarray = weights @ np.array(found) / weights.sum()
-        return mean
+        return np.asarray(weights @ np.array(found) / weights.sum())
 
     def after(self, time: float, count: int) -> np.ndarray:
         """Return the actions from a time on, (up to `count`, size), at least one."""

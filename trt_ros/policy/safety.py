@@ -154,8 +154,7 @@ class Safety:
         if self._start is None or not self.is_blending(now):
             return clipped
         weight = (now - self._since) / self.options.blend_seconds
-        found: np.ndarray = self._start + weight * (clipped - self._start)
-        return found
+        return np.asarray(self._start + weight * (clipped - self._start))
 
     def _is_jump(self, found: np.ndarray) -> bool:
         if not self.options.max_jump or self.last is None:
@@ -181,5 +180,4 @@ class Safety:
             return self.last
         weight = min((now - self._since) / seconds, 1.0) if seconds else 1.0
         target = np.where(np.isfinite(pose), pose, self.last)
-        found: np.ndarray = self._start + weight * (target - self._start)
-        return found
+        return np.asarray(self._start + weight * (target - self._start))

@@ -32,13 +32,11 @@ class Transform:
         """
         x, y, z, w = self.quaternion
         cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
-        matrix: np.ndarray = np.eye(3) + 2 * w * cross + 2 * cross @ cross
-        return matrix
+        return np.asarray(np.eye(3) + 2 * w * cross + 2 * cross @ cross)
 
     def apply(self, points: np.ndarray) -> np.ndarray:
         """Transform points, (N, 3)."""
-        moved: np.ndarray = points @ self.rotation().T + self.translation
-        return moved
+        return np.asarray(points @ self.rotation().T + self.translation)
 
 
 def import_tf2(user: str) -> Any:

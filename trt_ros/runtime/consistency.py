@@ -97,7 +97,7 @@ class Support(NamedTuple):
 
 def support(first: Seen, second: Seen, view: PictureView) -> Support:
     """Compare a result with that of a view of its picture; raises TypeError without comparison."""
-    return _support(first.result, first, second, view)
+    return _support(first.result, second.result, first, second, view)
 
 
 def chance(first: Seen, others: Sequence[Seen]) -> float:
@@ -158,13 +158,12 @@ def _(result: ClassMask) -> np.ndarray:
 
 
 @singledispatch
-def _support(result: Result, first: Seen, second: Seen, view: PictureView) -> Support:
+def _support(result: Result, other: Any, first: Seen, second: Seen, view: PictureView) -> Support:
     raise TypeError(f'results of {type(result).__name__} have no comparison')
 
 
 @_support.register
-def _(result: Objects, first: Seen, second: Seen, view: PictureView) -> Support:
-    other: Any = second.result
+def _(result: Objects, other: Any, first: Seen, second: Seen, view: PictureView) -> Support:
     whole = view.boxes(result.xyxy / np.array(first.wh * 2))
     mine, theirs = np.clip(whole, 0, 1), other.xyxy / np.array(second.wh * 2)
     is_sure = _areas(mine) >= MIN_VISIBLE * np.maximum(_areas(whole), 1e-9)
@@ -204,8 +203,7 @@ def _keypoint_similarity(
 
 
 @_support.register
-def _(result: ClassMask, first: Seen, second: Seen, view: PictureView) -> Support:
-    other: Any = second.result
+def _(result: ClassMask, other: Any, first: Seen, second: Seen, view: PictureView) -> Support:
     mine, theirs = _sampled(result.labels, view), _sampled(other.labels, WHOLE)
     sure = 1.0
     if result.confidence is not None and other.confidence is not None:
@@ -217,29 +215,25 @@ def _(result: ClassMask, first: Seen, second: Seen, view: PictureView) -> Suppor
 
 
 @_support.register
-def _(result: ClassMasks, first: Seen, second: Seen, view: PictureView) -> Support:
-    other: Any = second.result
-    each = [_support(result[name], first, Seen(other[name], second.wh), view) for name in result]
+def _(result: ClassMasks, other: Any, first: Seen, second: Seen, view: PictureView) -> Support:
+    each = [_support(result[name], other[name], first, second, view) for name in result]
     return Support(float(np.mean([found.confirmed for found in each])))
 
 
 @_support.register
-def _(result: Depth, first: Seen, second: Seen, view: PictureView) -> Support:
-    other: Any = second.result
+def _(result: Depth, other: Any, first: Seen, second: Seen, view: PictureView) -> Support:
     return Support(_correlation(_sampled(result.values, view), _sampled(other.values, WHOLE)))
 
 
 @_support.register
-def _(result: Classification, first: Seen, second: Seen, view: PictureView) -> Support:
-    other: Any = second.result
+def _(result: Classification, other: Any, first: Seen, second: Seen, view: PictureView) -> Support:
     sizes = float(np.linalg.norm(result.scores) * np.linalg.norm(other.scores))
     # Not the product alone, which saturated scores would win.
     return Support(float(result.scores @ other.scores) / sizes if sizes else 0.0)
 
 
 @_support.register
-def _(result: Tensors, first: Seen, second: Seen, view: PictureView) -> Support:
-    other: Any = second.result
+def _(result: Tensors, other: Any, first: Seen, second: Seen, view: PictureView) -> Support:
     return Support(float(np.mean([_correlation(result[name], other[name]) for name in result])))
 
 

@@ -45,8 +45,7 @@ class Boxes3D:
     @property
     def has_depth(self) -> np.ndarray:
         """Whether an object has a depth: (N,) bool."""
-        found: np.ndarray = np.isfinite(self.centers[:, 2])
-        return found
+        return np.asarray(np.isfinite(self.centers[:, 2]))
 
 
 def box_corners(centers: np.ndarray, sizes: np.ndarray, quaternions: np.ndarray) -> np.ndarray:
@@ -266,8 +265,7 @@ def _largest_peak(meters: np.ndarray, weights: np.ndarray) -> np.ndarray:
     best = numbers.reshape(count, _BINS)[
         np.arange(count), masses[numbers].reshape(count, _BINS).argmax(axis=1)
     ]
-    found: np.ndarray = (numbers[bins] == best[:, None]) & (best[:, None] > 0)
-    return found
+    return np.asarray((numbers[bins] == best[:, None]) & (best[:, None] > 0))
 
 
 def _trimmed(points: np.ndarray, seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -30,8 +30,7 @@ class Lens:
     @cached_property
     def rays(self) -> np.ndarray:
         """Matrix (3, 3) from a rectified pixel (column, row, 1) to its ray in the camera."""
-        rays: np.ndarray = np.reshape(self.r, (3, 3)).T @ np.linalg.inv(_matrix(self.p))
-        return rays
+        return np.asarray(np.reshape(self.r, (3, 3)).T @ np.linalg.inv(_matrix(self.p)))
 
     def rectify(self, pixels: np.ndarray) -> np.ndarray:
         """Rectify pixels, (H, W[, C]), bilinear; those outside the image become 0."""

@@ -161,8 +161,7 @@ def _overlaps(boxes: np.ndarray, image_wh: np.ndarray) -> np.ndarray:
     in_image_axes = np.abs(offset) < half_image + np.abs(turn) @ half_box
     turn = turn.swapaxes(1, 2)
     in_box_axes = np.abs(turn @ offset) < half_box + np.abs(turn) @ half_image
-    overlaps: np.ndarray = (in_image_axes & in_box_axes).all(axis=(1, 2))
-    return overlaps
+    return np.asarray((in_image_axes & in_box_axes).all(axis=(1, 2)))
 
 
 def sample(

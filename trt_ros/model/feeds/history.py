@@ -104,8 +104,7 @@ class History:
         else:
             rows = past.reshape(self.count, -1)
         parts = (rows[1:], row) if self.is_oldest_first else (row, rows[:-1])
-        found: np.ndarray = np.concatenate(parts).reshape(self.shape)
-        return found
+        return np.asarray(np.concatenate(parts).reshape(self.shape))
 
     @property
     def offset(self) -> int:

@@ -181,7 +181,9 @@ def _of_size(binding: Binding, spec: TensorSpec, takes: Sequence[Take], count: i
             cause=f'They are {binding.kind}:{binding.sources[0]}.',
             remedy='Bind as many elements as the network input has, in its order.',
         )
-    return takes[0] if len(takes) == 1 else partial(_joined, takes)
+    if len(takes) == 1:
+        return takes[0]
+    return lambda blocks: np.concatenate([take(blocks) for take in takes])
 
 
 def _missing(field: str, wanted: int, count: int) -> BadFrameError:
@@ -208,7 +210,3 @@ def _measured(field: str, take: Take, covariance: FieldPart) -> Take:
 
 def _gravity(take: Take, blocks: Sequence[Any]) -> np.ndarray:
     return projected_gravity(take(blocks))
-
-
-def _joined(takes: Sequence[Take], blocks: Sequence[Any]) -> np.ndarray:
-    return np.concatenate([take(blocks) for take in takes])

@@ -12,6 +12,7 @@ from trt_ros.ros.dds.cdr import (
     ENCAPSULATION,
     STAMP,
     Fields,
+    Stamp,
     append_aligned,
     append_text,
     begin_message,
@@ -74,7 +75,7 @@ class DetectionWriter:
         self._layouts: dict[tuple[str, str], tuple[bytes, dict[int, _ByLabel]]] = {}
 
     def write(
-        self, found: Objects, stamp: tuple[int, int], frame_id: str, *, class_id_format: str
+        self, found: Objects, stamp: Stamp, frame_id: str, *, class_id_format: str
     ) -> np.ndarray:
         """Serialize the boxes of objects, best score first, to (N,) uint8."""
         if found.class_names is not self._class_names:

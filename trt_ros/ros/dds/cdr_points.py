@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from trt_ros.ros.dds.cdr import append_aligned, append_text, begin_message
+from trt_ros.ros.dds.cdr import Stamp, append_aligned, append_text, begin_message
 from trt_ros.ros.dds.memory import Pool
 
 #: Values of sensor_msgs/PointField.
@@ -25,9 +25,7 @@ class PointWriter:
         self._fields, self._pool = fields, Pool()
         self.message: np.ndarray = np.empty(0, np.uint8)
 
-    def begin(
-        self, stamp: tuple[int, int], frame_id: str, cloud_wh: tuple[int, int]
-    ) -> np.ndarray:
+    def begin(self, stamp: Stamp, frame_id: str, cloud_wh: tuple[int, int]) -> np.ndarray:
         """Write all fields but the points; return these, (height, width, values), to fill."""
         width, height = cloud_wh
         head = begin_message(stamp, frame_id)
