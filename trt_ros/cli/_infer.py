@@ -14,19 +14,12 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from trt_ros import media
 from trt_ros.cli._flags import given_options, output_folder, refuse_without_effect, thresholds_of
 from trt_ros.cli._samples import expand, is_video
 from trt_ros.drawing import draw
 from trt_ros.errors import BadFrameError, ParameterError, TensorMismatchError, printable
 from trt_ros.labelling.coco import check_has_format
-from trt_ros.media import (
-    COLOR_SUFFIXES,
-    VideoWriter,
-    read_picture,
-    read_video,
-    write_npz,
-    write_picture,
-)
 from trt_ros.model.array_files import FILES, read_arrays
 from trt_ros.regular_file import check_output_file, write_text
 from trt_ros.results.base import Result
@@ -171,7 +164,7 @@ def _output_names(paths: Sequence[Path]) -> Iterator[str]:
     taken = set[str]()
     for path in paths:
         suffix = '.mp4' if is_video(path) else path.suffix.lower()
-        suffix = suffix if suffix in ('.mp4', *COLOR_SUFFIXES) else '.png'
+        suffix = suffix if suffix in ('.mp4', *media.COLOR_SUFFIXES) else '.png'
         numbered = (f'{path.stem}_{number}' for number in count(2))
         stem = next(each for each in chain([path.stem], numbered) if each.lower() not in taken)
         taken.add(stem.lower())
@@ -195,9 +188,11 @@ def _entries_of(
         return
     of_video = is_video(path)
     with ExitStack() as stack:
-        writer: VideoWriter | None = None
+        writer: media.VideoWriter | None = None
         for index, (pixels, rate_hz) in enumerate(
-            read_video(path, max_pixels) if of_video else [(read_picture(path, max_pixels), 0.0)]
+            media.read_video(path, max_pixels)
+            if of_video
+            else [(media.read_picture(path, max_pixels), 0.0)]
         ):
             height, width = pixels.shape[:2]
             result, flags = _run(pipeline, Frame.from_pixels(pixels), thresholds)
@@ -210,10 +205,10 @@ def _entries_of(
                 continue
             draw(pixels, result)
             if not of_video:
-                write_picture(annotated, pixels)
+                media.write_picture(annotated, pixels)
                 continue
             if writer is None:
-                writer = VideoWriter(annotated, rate_hz, (width, height))
+                writer = media.VideoWriter(annotated, rate_hz, (width, height))
                 stack.callback(writer.release)
             writer.write(pixels)
 
@@ -233,9 +228,9 @@ def _array_writer(annotated: Path, number: str = '') -> Callable[..., str]:
     def write(name: str, values: np.ndarray | Arrays) -> str:
         path = annotated.with_name(f'{annotated.stem}{number}_{name}')
         if isinstance(values, Mapping):
-            write_npz(path, values)
+            media.write_npz(path, values)
         else:
-            write_picture(path, values)
+            media.write_picture(path, values)
         return path.name
 
     return write

@@ -11,13 +11,7 @@ from rclpy.parameter import Parameter
 from rclpy.serialization import deserialize_message
 from rclpy.utilities import get_default_context
 
-from trt_ros.container.loading import (
-    INTRA_PROCESS,
-    LoadError,
-    construct,
-    error_text,
-    find_component,
-)
+from trt_ros.container import loading
 from trt_ros.errors import TrtRosError, log_text
 from trt_ros.process_memory import (
     freeze_garbage_collector,
@@ -42,8 +36,8 @@ class EmbeddedNode:
     """
 
     def __init__(self, plugin: str, options: Mapping[str, Any], images: ContainerImages) -> None:
-        cls = find_component(PACKAGE, plugin, allow_modules=False)
-        self._node: Node = construct(cls, {**options, CONTAINER_IMAGES: images})
+        cls = loading.find_component(PACKAGE, plugin, allow_modules=False)
+        self._node: Node = loading.construct(cls, {**options, CONTAINER_IMAGES: images})
         self.name, self.namespace = self._node.get_name(), self._node.get_namespace()
         self._spinner = Spinner(self.name, self._node.get_logger())
         self.image_node = image_node_name(self.name)
@@ -80,16 +74,17 @@ def load(
         'cli_args': list(arguments),
         'parameter_overrides': [Parameter.from_parameter_msg(each) for each in overrides],
     }
-    assert INTRA_PROCESS in keywords
+    assert loading.INTRA_PROCESS in keywords
     try:
         return EmbeddedNode(plugin, keywords, images)
-    except LoadError as error:
+    except loading.LoadError as error:
         cause = error.__cause__
         if cause is None:
             raise
         if not isinstance(cause, (TrtRosError, *REFUSED)):
             get_logger(PACKAGE).error(f'Failed to load {plugin}. {log_text(cause)}')
-        raise LoadError(error_text(cause)) from cause  # rclcpp adds the rest of the text.
+        # rclcpp adds the rest of the text.
+        raise loading.LoadError(loading.error_text(cause)) from cause
 
 
 def shut_down() -> None:

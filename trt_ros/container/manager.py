@@ -12,13 +12,7 @@ from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.node import Node
 from rclpy.task import Future
 
-from trt_ros.container.loading import (
-    LoadError,
-    construct,
-    error_text,
-    find_component,
-    node_options,
-)
+from trt_ros.container import loading
 from trt_ros.errors import TrtRosError, log_text, printable
 from trt_ros.process_memory import freeze_garbage_collector
 from trt_ros.ros.lifecycle import ManagedNode
@@ -117,23 +111,23 @@ class ComponentManager(Node):
     def _load(self, request: LoadNode.Request, response: LoadNode.Response) -> LoadNode.Response:
         plugin = printable(f"'{request.plugin_name}' of package '{request.package_name}'")
         try:
-            cls = find_component(
+            cls = loading.find_component(
                 request.package_name, request.plugin_name, allow_modules=self._allow_modules
             )
-            options = node_options(request)
+            options = loading.node_options(request)
             if options['use_global_arguments']:
                 self.get_logger().warning(
                     f"{plugin}: forward_global_arguments applies the container's own arguments, "
                     'such as __node, to this node, too'
                 )
             self._last_id += 1  # Before construction: a failed attempt consumes its id.
-            node: Any = construct(cls, options)
+            node: Any = loading.construct(cls, options)
             if self._exit_on_failure and isinstance(node, ManagedNode):
                 node.on_failed_start = self.on_failed_start
             self._add(node)
         except Thrown as error:
             self.get_logger().error(f'Failed to load {plugin}: {_with_traceback(error)}')
-            response.error_message = error_text(error)
+            response.error_message = loading.error_text(error)
         else:
             response.success = True
             response.unique_id = self._last_id
@@ -186,7 +180,7 @@ class ComponentManager(Node):
 
 
 def _with_traceback(error: BaseException) -> str:
-    bug = error.__cause__ if isinstance(error, LoadError) else error
+    bug = error.__cause__ if isinstance(error, loading.LoadError) else error
     if bug is None or isinstance(bug, (TrtRosError, *REFUSED)):
-        return error_text(error)
-    return f'{error_text(error)}\n{log_text(bug)}'
+        return loading.error_text(error)
+    return f'{loading.error_text(error)}\n{log_text(bug)}'

@@ -7,18 +7,10 @@ from typing import Any, TypeVar
 
 from trt_ros import families as package
 from trt_ros.errors import ParameterError, meant
+from trt_ros.families import mismatches
 from trt_ros.families.evidence import Choice
 from trt_ros.families.family import Family, NetworkDescription
 from trt_ros.families.head import Head
-from trt_ros.families.mismatches import (
-    TASKS,
-    ambiguous,
-    impossible,
-    not_recognized,
-    of_another_node,
-    of_another_task,
-    only_shape,
-)
 from trt_ros.families.vectors import of_any_shape
 from trt_ros.results.arrays import Depth, Picture, Tensors
 from trt_ros.results.boxes import Detections, OrientedBoxes
@@ -35,10 +27,10 @@ def by_name(values: Iterable[Any]) -> dict[str, Family[Any]]:
         if isinstance(each, Family):
             if found.setdefault(each.name, each) is not each:
                 raise ValueError(f'Two families are named {each.name}. Rename one of them.')
-            if each.task not in TASKS:
+            if each.task not in mismatches.TASKS:
                 raise ValueError(
                     f'The family {each.name} has the task {each.task!r}. Choose one of '
-                    f'{", ".join(TASKS)}.'
+                    f'{", ".join(mismatches.TASKS)}.'
                 )
     return found
 
@@ -90,8 +82,8 @@ def choose_family(
     tasks = {family.task for family in families}
     stated = network.metadata.get('task', '')  # As Ultralytics writes it.
     stated = 'segment' if stated == 'semantic' else stated
-    if stated in TASKS and stated not in tasks and 'tensor' not in tasks:
-        raise of_another_task(families, network, stated)
+    if stated in mismatches.TASKS and stated not in tasks and 'tensor' not in tasks:
+        raise mismatches.of_another_task(families, network, stated)
     if name == 'auto':
         return _recognize(families, network)
     for family in families:
@@ -99,7 +91,7 @@ def choose_family(
             return family, 'as configured'
     for other in (*ALL_FAMILIES, *ENHANCERS, *TENSORS):
         if other.name == name:
-            raise of_another_node(families, other)
+            raise mismatches.of_another_node(families, other)
     hint = meant(name, [family.name for family in families])
     raise ParameterError(
         f'Decoder {name!r} does not exist.',
@@ -114,13 +106,13 @@ def _recognize(
     choice = Choice(families, network, everyone)
     claims = choice.possible_claims()
     if claims and all(claim.is_impossible for claim in claims) and network.strict:
-        raise impossible(choice, claims)
+        raise mismatches.impossible(choice, claims)
     if len(claims) > 1:
-        raise ambiguous(choice, claims)
+        raise mismatches.ambiguous(choice, claims)
     tasks = {family.task for family in families}
     is_open = len(tasks) > 1 and 'tensor' not in tasks  # The task of a node is evidence.
     if claims and claims[0].is_only_shape and is_open and network.strict:
-        raise only_shape(choice, claims[0])
+        raise mismatches.only_shape(choice, claims[0])
     if claims and claims[0].is_only_shape and 'tensor' in tasks:
         return of_any_shape(claims[0].family), claims[0].reason  # type: ignore[return-value]
     if claims:
@@ -128,4 +120,4 @@ def _recognize(
     for family in families:
         if family.task == 'tensor':
             return family, 'its outputs are published undecoded'
-    raise not_recognized(choice)
+    raise mismatches.not_recognized(choice)

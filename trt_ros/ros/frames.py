@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trt_ros.errors import BadFrameError, requires
-from trt_ros.ros.dds.cdr import (
-    EncodedView,
-    ImageView,
-    read_compressed_image,
-    read_compressed_video,
-    read_ffmpeg_packet,
-    read_image,
-)
+from trt_ros.ros.dds import cdr
 from trt_ros.video import IMAGE_TYPES, VIDEO_TYPES, VideoDecoder
 from trt_ros.vision.frame import DEPTH_ENCODINGS, ENCODING_ADVICE, ENCODINGS, Frame, refuse_depth
 from trt_ros.vision.picture_header import JpegFrame, read_picture_header
@@ -30,8 +23,8 @@ if TYPE_CHECKING:
 _USUAL_CODECS = ('jpeg', 'png')  # Also where `format` names the other one, or is empty.
 
 #: Functions that read a serialized packet of a video, by its message type.
-VIDEO_READERS: Mapping[str, Callable[[np.ndarray], EncodedView]] = dict(
-    zip(VIDEO_TYPES, (read_compressed_video, read_ffmpeg_packet))
+VIDEO_READERS: Mapping[str, Callable[[np.ndarray], cdr.EncodedView]] = dict(
+    zip(VIDEO_TYPES, (cdr.read_compressed_video, cdr.read_ffmpeg_packet))
 )
 
 
@@ -40,10 +33,12 @@ class FrameReader:
 
     def __init__(self, message_type: str, max_pixels: int = MAX_IMAGE_PIXELS) -> None:
         self._max_pixels = max_pixels
-        self._read_image = read_image if message_type == IMAGE_TYPES[0] else read_compressed_image
+        self._read_image = (
+            cdr.read_image if message_type == IMAGE_TYPES[0] else cdr.read_compressed_image
+        )
         self._read_video = VIDEO_READERS.get(message_type)
         if self._read_video is not None:
-            self._decoder = VideoDecoder[EncodedView](max_pixels)
+            self._decoder = VideoDecoder[cdr.EncodedView](max_pixels)
 
     def read(self, message: np.ndarray) -> list[tuple[Any, Frame]]:
         """
@@ -65,7 +60,9 @@ class FrameReader:
 
 
 def to_frame(
-    image: ImageView | EncodedView, jpegs_on_gpu: bool = False, max_pixels: int = MAX_IMAGE_PIXELS
+    image: cdr.ImageView | cdr.EncodedView,
+    jpegs_on_gpu: bool = False,
+    max_pixels: int = MAX_IMAGE_PIXELS,
 ) -> Frame:
     """
     Convert an image message to a frame; a raw one without copying its pixels.
@@ -74,7 +71,7 @@ def to_frame(
     :param max_pixels: larger compressed images are refused before they are decoded.
     :raises BadFrameError: when the image is invalid or its encoding unsupported.
     """
-    if isinstance(image, EncodedView):
+    if isinstance(image, cdr.EncodedView):
         return _decompressed(image, jpegs_on_gpu, max_pixels)
     if image.encoding not in (*ENCODINGS, *DEPTH_ENCODINGS):
         return _through_cv_bridge(image)
@@ -97,13 +94,13 @@ def _is_depth(recording: Recording, topic: str) -> bool:
     with suppress(BadFrameError):
         for message in recording.messages([topic]):
             if recording.topics[topic].message_type == IMAGE_TYPES[0]:
-                return read_image(message.data).encoding in DEPTH_ENCODINGS
-            encoding = read_compressed_image(message.data).format
+                return cdr.read_image(message.data).encoding in DEPTH_ENCODINGS
+            encoding = cdr.read_compressed_image(message.data).format
             return 'compressedDepth' in encoding or encoding.split(';')[0] in DEPTH_ENCODINGS
     return False
 
 
-def _through_cv_bridge(image: ImageView) -> Frame:
+def _through_cv_bridge(image: cdr.ImageView) -> Frame:
     refused = partial(BadFrameError, 'unknown encoding')
     remedy = f'Install cv_bridge, or publish {ENCODING_ADVICE}.'
     with requires('cv_bridge', f'Image encoding {image.encoding!r}', remedy, refused):
@@ -133,7 +130,7 @@ def _through_cv_bridge(image: ImageView) -> Frame:
         ) from error
 
 
-def _decompressed(image: EncodedView, jpegs_on_gpu: bool, max_pixels: int) -> Frame:
+def _decompressed(image: cdr.EncodedView, jpegs_on_gpu: bool, max_pixels: int) -> Frame:
     """
     Decode a JPEG or PNG, or another codec that `format` names.
 
@@ -164,7 +161,7 @@ def _decompressed(image: EncodedView, jpegs_on_gpu: bool, max_pixels: int) -> Fr
     return Frame.from_pixels(pixels, 'mono16' if pixels.dtype == np.uint16 else encoding)
 
 
-def _pixels_of(image: EncodedView) -> np.ndarray:
+def _pixels_of(image: cdr.EncodedView) -> np.ndarray:
     encoded, pixels = image.data, None
     # UNCHANGED also ignores the EXIF orientation of a JPEG, as other ROS nodes do.
     import cv2  # Imported here: raw images that the GPU reads need no OpenCV.
@@ -178,13 +175,13 @@ def _pixels_of(image: EncodedView) -> np.ndarray:
     return pixels
 
 
-def _color_encoding(image: EncodedView, channels: int) -> str:
+def _color_encoding(image: cdr.EncodedView, channels: int) -> str:
     is_rgb = 'compressed rgb' in image.format  # Stored with red and blue swapped.
     names = {3: 'rgb8' if is_rgb else 'bgr8', 4: 'rgba8' if is_rgb else 'bgra8'}
     return names[channels]
 
 
-def _gray_encoding(image: EncodedView) -> str:
+def _gray_encoding(image: cdr.EncodedView) -> str:
     encoding = image.format.split(';')[0].strip()
     refuse_depth(encoding)
     return encoding if encoding.startswith('bayer_') else 'mono8'

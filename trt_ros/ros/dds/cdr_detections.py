@@ -8,15 +8,7 @@ import numpy as np
 
 from trt_ros.results.boxes import Objects
 from trt_ros.results.labels import name_of
-from trt_ros.ros.dds.cdr import (
-    ENCAPSULATION,
-    STAMP,
-    Fields,
-    Stamp,
-    append_aligned,
-    append_text,
-    begin_message,
-)
+from trt_ros.ros.dds import cdr
 from trt_ros.ros.dds.memory import Pool
 
 # From its score on, a vision_msgs/Detection2D with one result is 49 doubles and an id: score;
@@ -37,13 +29,13 @@ Entry = tuple[str, float, tuple[float, ...], str]
 
 def read_detections(message: np.ndarray) -> list[Entry]:
     """Read the highest-scoring result of each detection, '' and 0 without; see read_image()."""
-    fields = Fields(message)
+    fields = cdr.Fields(message)
     fields.stamp()
     fields.text('frame_id')
     return [_read_detection(fields) for _ in range(fields.number('detections'))]
 
 
-def _read_detection(fields: Fields) -> Entry:
+def _read_detection(fields: cdr.Fields) -> Entry:
     fields.numbers('stamp', 'I', 2)
     fields.text('frame_id')
     results = [
@@ -75,7 +67,7 @@ class DetectionWriter:
         self._layouts: dict[tuple[str, str], tuple[bytes, dict[int, _ByLabel]]] = {}
 
     def write(
-        self, found: Objects, stamp: Stamp, frame_id: str, *, class_id_format: str
+        self, found: Objects, stamp: cdr.Stamp, frame_id: str, *, class_id_format: str
     ) -> np.ndarray:
         """Serialize the boxes of objects, best score first, to (N,) uint8."""
         if found.class_names is not self._class_names:
@@ -87,8 +79,8 @@ class DetectionWriter:
             if len(self._layouts) >= _LAYOUTS_KEPT:  # The frame_id changes with every image.
                 self._layouts.clear()
             names = self._class_names if class_id_format == 'name' else ()
-            start = begin_message((0, 0), frame_id)
-            append_aligned(start, 'I', 0)
+            start = cdr.begin_message((0, 0), frame_id)
+            cdr.append_aligned(start, 'I', 0)
             by_label = {offset: _ByLabel(frame_id, names, offset) for offset in (0, 4)}
             layout = self._layouts[key] = bytes(start), by_label
         head, by_offset = layout
@@ -111,7 +103,7 @@ class DetectionWriter:
         raw = self._pool.take((4 + len(text) + 7) // 8 * 8)
         message = raw[4 : 4 + len(text)]
         message.data[:] = text
-        STAMP.pack_into(message.data, len(ENCAPSULATION), *stamp)
+        cdr.STAMP.pack_into(message.data, len(cdr.ENCAPSULATION), *stamp)
         if not count:
             return message
         block, words = raw.view('<f8'), raw.view('<u4')
@@ -130,7 +122,7 @@ class DetectionWriter:
 
 def _result(name: str, score: float) -> bytes:
     result = bytearray()
-    append_text(result, name)
+    cdr.append_text(result, name)
     result += bytes(-len(result) % 8)
     return bytes(result) + struct.pack('<d', score) + _DOUBLES[1:44].tobytes()
 
@@ -151,9 +143,9 @@ class _ByLabel(dict[tuple[int, int], bytes]):
     def __missing__(self, key: tuple[int, int]) -> bytes:
         label, more = key
         detection = bytearray(self._offset + 8)
-        append_text(detection, self._frame_id)
-        append_aligned(detection, 'I', 1 + more)
-        append_text(detection, name_of(self._class_names, label))
+        cdr.append_text(detection, self._frame_id)
+        cdr.append_aligned(detection, 'I', 1 + more)
+        cdr.append_text(detection, name_of(self._class_names, label))
         detection += bytes(-len(detection) % 8)
         detection += _DOUBLES.tobytes()
         part = bytes(detection[self._offset :])

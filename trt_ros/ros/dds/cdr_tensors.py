@@ -6,16 +6,7 @@ from typing import Any
 import numpy as np
 
 from trt_ros.errors import BadFrameError
-from trt_ros.ros.dds.cdr import (
-    Content,
-    Fields,
-    append_aligned,
-    append_data,
-    append_numbers,
-    append_text,
-    begin_message,
-    with_data,
-)
+from trt_ros.ros.dds import cdr
 from trt_ros.tensors import Arrays
 
 # isaac_ros_tensor_list_interfaces/Tensor.data_type.
@@ -30,13 +21,13 @@ SENT_AS: dict[np.dtype[Any], np.dtype[Any]] = {
 _MAX_DIMENSIONS = 32  # NumPy's, before 2.0.
 
 
-def read_tensor_list(message: np.ndarray) -> Content:
+def read_tensor_list(message: np.ndarray) -> cdr.Content:
     """
     Read an isaac_ros_tensor_list_interfaces/TensorList, or raise BadFrameError.
 
     :returns: tensors by name: views with any strides.
     """
-    fields = Fields(message)
+    fields = cdr.Fields(message)
     stamp, frame_id = fields.stamp(), fields.text('frame_id')
     tensors: dict[str, np.ndarray] = {}
     for _ in range(fields.number('tensors')):
@@ -50,7 +41,7 @@ def read_tensor_list(message: np.ndarray) -> Content:
         tensors[name] = _tensor(
             name, rank, shape, code, strides, fields.bytes('data'), fields.order
         )
-    return Content(tensors, frame_id, stamp)
+    return cdr.Content(tensors, frame_id, stamp)
 
 
 def _tensor(
@@ -121,8 +112,8 @@ def write_tensor_list(tensors: Arrays, stamp: tuple[int, int], frame_id: str) ->
     :returns: (N,) uint8.
     :raises BadFrameError: 'bad tensor' when the message has no code for the type of a tensor.
     """
-    message, data = begin_message(stamp, frame_id), list[tuple[int, np.ndarray]]()
-    append_aligned(message, 'I', len(tensors))
+    message, data = cdr.begin_message(stamp, frame_id), list[tuple[int, np.ndarray]]()
+    cdr.append_aligned(message, 'I', len(tensors))
     for name, tensor in tensors.items():
         dtype = SENT_AS.get(tensor.dtype, tensor.dtype)
         tensor = np.ascontiguousarray(tensor, dtype).reshape(tensor.shape)
@@ -130,13 +121,13 @@ def write_tensor_list(tensors: Arrays, stamp: tuple[int, int], frame_id: str) ->
             raise BadFrameError(
                 'bad tensor', f'Tensor {name!r} has type {tensor.dtype}, which TensorList lacks.'
             )
-        append_text(message, name)
+        cdr.append_text(message, name)
         message.append(tensor.ndim)
-        append_numbers(message, 'I', tensor.shape)
-        append_aligned(message, 'I', _CODES[tensor.dtype])
-        append_numbers(message, 'Q', _row_major(tensor.shape, tensor.itemsize))
-        append_data(message, tensor, data)
-    return with_data(message, data)
+        cdr.append_numbers(message, 'I', tensor.shape)
+        cdr.append_aligned(message, 'I', _CODES[tensor.dtype])
+        cdr.append_numbers(message, 'Q', _row_major(tensor.shape, tensor.itemsize))
+        cdr.append_data(message, tensor, data)
+    return cdr.with_data(message, data)
 
 
 def _row_major(shape: tuple[int, ...], itemsize: int) -> list[int]:
@@ -149,9 +140,9 @@ _DLPACK_CODES = {kind: code for code, kind in _DLPACK_KINDS.items()}
 _DLPACK_BITS = {'i': (8, 16, 32, 64), 'u': (8, 16, 32, 64), 'f': (16, 32, 64), 'b': (8,)}
 
 
-def read_dlpack_list(message: np.ndarray) -> Content:
+def read_dlpack_list(message: np.ndarray) -> cdr.Content:
     """Read an isaac_ros_tensor_msgs/TensorList of ExperimentalTensor, or BadFrameError."""
-    fields = Fields(message)
+    fields = cdr.Fields(message)
     stamp, frame_id = fields.stamp(), fields.text('frame_id')
     names = [fields.text('names') for _ in range(fields.number('names'))]
     count = fields.number('tensors')
@@ -161,10 +152,10 @@ def read_dlpack_list(message: np.ndarray) -> Content:
             f'The list has {len(set(names))} different names for {count} tensors.',
             remedy='Send one name per tensor.',
         )
-    return Content({name: _dlpack_tensor(name, fields) for name in names}, frame_id, stamp)
+    return cdr.Content({name: _dlpack_tensor(name, fields) for name in names}, frame_id, stamp)
 
 
-def _dlpack_tensor(name: str, fields: Fields) -> np.ndarray:
+def _dlpack_tensor(name: str, fields: cdr.Fields) -> np.ndarray:
     code, bits = fields.byte('dtype_code'), fields.byte('dtype_bits')
     (lanes,) = fields.numbers('dtype_lanes', 'H', 1)
     shape, strides = fields.numbers('shape', 'q'), fields.numbers('strides', 'q')
@@ -197,11 +188,11 @@ def _dlpack_tensor(name: str, fields: Fields) -> np.ndarray:
 
 def write_dlpack_list(tensors: Arrays, stamp: tuple[int, int], frame_id: str) -> np.ndarray:
     """Write an isaac_ros_tensor_msgs/TensorList: row-major, (N,) uint8; or BadFrameError."""
-    message, data = begin_message(stamp, frame_id), list[tuple[int, np.ndarray]]()
-    append_aligned(message, 'I', len(tensors))
+    message, data = cdr.begin_message(stamp, frame_id), list[tuple[int, np.ndarray]]()
+    cdr.append_aligned(message, 'I', len(tensors))
     for name in tensors:
-        append_text(message, name)
-    append_aligned(message, 'I', len(tensors))
+        cdr.append_text(message, name)
+    cdr.append_aligned(message, 'I', len(tensors))
     for name, tensor in tensors.items():
         kind, bits = tensor.dtype.kind, 8 * tensor.dtype.itemsize
         if bits not in _DLPACK_BITS.get(kind, ()):
@@ -209,10 +200,10 @@ def write_dlpack_list(tensors: Arrays, stamp: tuple[int, int], frame_id: str) ->
                 'bad tensor', f'Tensor {name!r} has type {tensor.dtype}, which TensorList lacks.'
             )
         message += bytes((_DLPACK_CODES[kind], bits))
-        append_aligned(message, 'H', 1)  # Lanes.
-        append_numbers(message, 'q', tensor.shape)
-        append_numbers(message, 'q', _row_major(tensor.shape, 1))
-        append_aligned(message, 'Q', 0)  # Offset.
+        cdr.append_aligned(message, 'H', 1)  # Lanes.
+        cdr.append_numbers(message, 'q', tensor.shape)
+        cdr.append_numbers(message, 'q', _row_major(tensor.shape, 1))
+        cdr.append_aligned(message, 'Q', 0)  # Offset.
         values = np.ascontiguousarray(tensor, tensor.dtype.newbyteorder('<'))
-        append_data(message, values, data)
-    return with_data(message, data)
+        cdr.append_data(message, values, data)
+    return cdr.with_data(message, data)
