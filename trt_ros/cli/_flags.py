@@ -107,13 +107,7 @@ def given_options(args: Namespace, cls: type[Options]) -> Options:
     if 'model' in values:
         values = {'model_path': str(args.model), **values}
     given = {each.name: values.get(each.name) for each in fields(cls)}  # type: ignore[arg-type]
-    return cls(
-        **{
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in given.items()
-            if value is not None
-        }
-    )
+    return cls(**{name: value for name, value in given.items() if value is not None})
 
 
 def _checked(parse: Callable[[str], Any], option: Specification) -> Callable[[str], Any]:

@@ -22,24 +22,22 @@ LAYERS_PER_BUILD = 32  # Each output that is read prevents a fusion.
 Measure = Callable[[Sequence[str]], Mapping[str, str]]
 
 
-def first_layer(
-    graph: LayerGraph, measure: Measure, *, per_build: int = LAYERS_PER_BUILD
-) -> tuple[str, dict[str, str]]:
+def first_layer(graph: LayerGraph, measure: Measure) -> tuple[str, dict[str, str]]:
     """
     Find a layer that differs although everything that it is computed from agrees.
 
     Layers spread evenly over the network are measured first, then those between: for N layers,
-    log(N) / log(`per_build`) builds.
+    log(N) / log(LAYERS_PER_BUILD) builds.
 
     :returns: name of the layer's output, '' where no tensor differs, and all that was measured.
     """
-    known = dict(measure(_spread(graph.layers, per_build)))
+    known = dict(measure(_spread(graph.layers, LAYERS_PER_BUILD)))
     layer = _first_upstream(graph, _first_difference(graph, known), known)
     while layer:
         todo = _to_measure(graph, layer, known)
         if not todo:
             break
-        known.update(measure(_spread(todo, per_build)))
+        known.update(measure(_spread(todo, LAYERS_PER_BUILD)))
         layer = _first_upstream(graph, layer, known)
     return layer, known
 

@@ -165,6 +165,7 @@ class BuildOptions:
 
     def __post_init__(self) -> None:
         check_options(self)
+        object.__setattr__(self, 'profiles', tuple(self.profiles))
         if self.tactics and not (self.editable_timing_cache and self.timing_cache):
             raise ParameterError(
                 'tactics has no effect without an editable timing cache.',

@@ -78,9 +78,7 @@ class RegionNode(InferenceNode):
         super().configure()
 
     def make_inputs(self) -> NodeInputs:
-        if self.parameters.regions:
-            return RegionInputs(self)
-        return super().make_inputs()
+        return RegionInputs(self) if self.parameters.regions else super().make_inputs()
 
     def batch_size(self) -> int:
         parameters = self.parameters

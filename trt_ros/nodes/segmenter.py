@@ -68,11 +68,10 @@ class SegmenterNode(ObjectNode):
     def class_maps(self) -> Mapping[str, Mapping[int, str]]:
         head, names = self.pipeline.decoder.head, self.pipeline.class_names
         if len(head.classes_by_output) > 1:
-            prefixes = self._prefixes(list(head.classes_by_output))
-            return {
-                prefixes[output]: dict(enumerate(each))
-                for output, each in head.names_by_output(names).items()
-            }
+            _, *others = head.classes_by_output
+            prefixes = ['', *(f'{topic}/' for topic in topic_names(others).values())]
+            of_each = head.names_by_output(names).values()
+            return {prefix: dict(enumerate(each)) for prefix, each in zip(prefixes, of_each)}
         if self._has_instances:
             return {'': {0: 'background', **dict(enumerate(names, 1))}}
         return super().class_maps()
@@ -82,11 +81,6 @@ class SegmenterNode(ObjectNode):
 
     def ignored_parameters(self) -> set[str]:
         return super().ignored_parameters() | (set() if self._has_instances else THRESHOLD_NAMES)
-
-    def _prefixes(self, masks: list[str]) -> dict[str, str]:
-        """Return the prefix of the topics of each mask by output: '' for the first."""
-        first, *others = masks
-        return {first: '', **{name: f'{topic}/' for name, topic in topic_names(others).items()}}
 
     @property
     def _has_instances(self) -> bool:

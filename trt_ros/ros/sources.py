@@ -65,9 +65,7 @@ def open_source(
     if path.is_dir():
         return _files(source, [each for each in path.iterdir() if is_picture(each)], max_pixels)
     if path.is_file():
-        if is_picture(path):
-            return _files(source, [path], max_pixels)
-        return _video(path, max_pixels)
+        return _files(source, [path], max_pixels) if is_picture(path) else _video(path, max_pixels)
     if glob.has_magic(source):
         found = (Path(name) for name in glob.glob(str(path), recursive=True))
         return _files(source, [each for each in found if is_picture(each)], max_pixels)
@@ -93,9 +91,7 @@ def _files(source: str, paths: list[Path], max_pixels: int) -> PictureSource:
     left = list(reversed(paths))
 
     def read() -> np.ndarray | None:
-        if not left:
-            return None
-        return read_picture(left.pop(), max_pixels)
+        return read_picture(left.pop(), max_pixels) if left else None
 
     def rewind() -> None:
         left[:] = reversed(paths)

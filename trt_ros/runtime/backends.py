@@ -82,9 +82,7 @@ def _tensorrt_missing(name: str) -> str:
     from trt_ros.driver import nvidia_driver
     from trt_ros.trt import installed
 
-    if not installed(name):
-        return f'{name} is not installed'
-    return nvidia_driver().problem
+    return nvidia_driver().problem if installed(name) else f'{name} is not installed'
 
 
 def _open_tensorrt(name: str, options: PipelineOptions, report: Reporter, batch: int) -> Runner:

@@ -30,10 +30,7 @@ COMPARED_RUNS, MIN_COSINE = 3, 0.99
 
 
 def faster_of(
-    pipeline: Any,
-    options: PipelineOptions,
-    open_pipeline: Callable[[PipelineOptions], Any],
-    clock: Callable[[], float] = time.perf_counter,
+    pipeline: Any, options: PipelineOptions, open_pipeline: Callable[[PipelineOptions], Any]
 ) -> tuple[Any, tuple[str, ...]]:
     """
     Return the faster one of a pipeline on the GPU and one on the CPU, and lines for the log.
@@ -44,7 +41,6 @@ def faster_of(
 
     :param pipeline: of a Pipeline, warmed up; stays open when this raises.
     :param open_pipeline: opens a Pipeline and warms it up.
-    :param clock: returns seconds.
     :raises CancelledError: when opening is cancelled.
     """
     cpu = cpu_backend()
@@ -59,14 +55,14 @@ def faster_of(
         or is_plan(Path(options.model_path).expanduser())
     ):
         return pipeline, ()
-    on_gpu = run_seconds(pipeline, clock)
+    on_gpu = run_seconds(pipeline)
     if on_gpu > LONGEST_SECONDS:
         return pipeline, ()
     with ExitStack() as undo:
         try:
             other = open_pipeline(replace(options, backend=cpu.name))
             undo.callback(other.close)
-            on_cpu = run_seconds(other, clock)
+            on_cpu = run_seconds(other)
         except CancelledError:
             raise
         except TrtRosError as error:
@@ -115,13 +111,13 @@ def disagreement(pipeline: Any, reference: Any) -> str:
     return ''
 
 
-def run_seconds(pipeline: Any, clock: Callable[[], float]) -> float:
+def run_seconds(pipeline: Any) -> float:
     """Return the median time of a run on zeros, which leaves no trace in a Pipeline."""
     frames, tensors = split_inputs(pipeline.feeds, example_inputs(pipeline.feeds) or {})
     times = []
     with pipeline.rehearsal():
         for _ in range(ROUNDS):
-            start = clock()
+            start = time.perf_counter()
             pipeline.run(frames, DEFAULT_THRESHOLDS, tensors)
-            times.append(clock() - start)
+            times.append(time.perf_counter() - start)
     return median(times)

@@ -331,9 +331,6 @@ def options_of(
         )
     kind = type(model) if isinstance(model, PipelineOptions) else ModelOptions
     refuse_unknown(kind, changes)
-    values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in changes.items()
-    }
     if isinstance(model, PipelineOptions):
-        return replace(model, **values) if values else model
-    return ModelOptions(model_path=os.fspath(model), **values)
+        return replace(model, **changes) if changes else model
+    return ModelOptions(model_path=os.fspath(model), **changes)

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from trt_ros.cli import main
+from trt_ros.cli import _layers, main
 from trt_ros.cli._layers import compare_layers, first_layer
 from trt_ros.engine.builder.onnx_marks import LayerGraph
 from trt_ros.engine.builder.onnx_precision import lower
@@ -107,37 +107,41 @@ def chain(length, *, skip_from=None):
     return LayerGraph(onnx.helper.make_model(graph))
 
 
-def search(graph, bad, per_build):
+@pytest.fixture
+def four_per_build(monkeypatch):
+    monkeypatch.setattr(_layers, 'LAYERS_PER_BUILD', 4)
+
+
+def search(graph, bad):
     """Search with a measurement that knows the layers that differ; count the builds."""
     builds = []
 
     def measure(names):
         builds.append(list(names))
-        assert len(names) <= per_build
+        assert len(names) <= _layers.LAYERS_PER_BUILD
         return {name: 'differs' if name in bad else '' for name in (*names, *graph.outputs)}
 
-    return first_layer(graph, measure, per_build=per_build)[0], len(builds)
+    return first_layer(graph, measure)[0], len(builds)
 
 
 @pytest.mark.parametrize('bad_from', [0, 1, 250, 498, 499])
-def test_a_deep_network_takes_few_builds(bad_from):
+def test_a_deep_network_takes_few_builds(monkeypatch, bad_from):
+    monkeypatch.setattr(_layers, 'LAYERS_PER_BUILD', 8)
     bad = {f't{index}' for index in range(bad_from, 500)}
-    found, builds = search(chain(500), bad, per_build=8)
+    found, builds = search(chain(500), bad)
     assert found == f't{bad_from}' and builds <= 5
 
 
-def test_a_layer_that_reaches_the_output_by_a_skip_connection_only_is_found():
+def test_a_layer_that_reaches_the_output_by_a_skip_connection_only_is_found(four_per_build):
     """Layers in between agree, as after a Clip; the difference goes around them."""
-    found, _ = search(chain(100, skip_from=37), {'t35', 't36', 't37', 't99'}, per_build=4)
+    found, _ = search(chain(100, skip_from=37), {'t35', 't36', 't37', 't99'})
     assert found == 't35'
 
 
-def test_a_difference_that_reading_the_layers_removes_is_no_layer():
+def test_a_difference_that_reading_the_layers_removes_is_no_layer(four_per_build):
     graph = chain(20)
     answers = iter([{'t19': 'differs'}, {'t19': ''}])
-    found, _ = first_layer(
-        graph, lambda names: {**dict.fromkeys(names, ''), **next(answers)}, per_build=4
-    )
+    found, _ = first_layer(graph, lambda names: {**dict.fromkeys(names, ''), **next(answers)})
     assert found == ''
 
 

@@ -24,15 +24,8 @@ from trt_ros.vision.regions import Crop, Tiles
 Image = Frame | np.ndarray | CudaArray | str | os.PathLike[str]
 #: Settings of an image binding; they override the pipeline's option of the same name.
 IMAGE_SETTINGS = (
-    'resize',
-    'crop_fraction',
-    'antialias',
-    'pad_value',
-    'channel_order',
-    'mean',
-    'std',
-    'scale',
-    'input_size',
+    *('resize', 'crop_fraction', 'antialias', 'pad_value', 'channel_order', 'mean', 'std'),
+    *('scale', 'input_size'),
 )
 
 

@@ -114,9 +114,7 @@ def read_ffmpeg_packet(message: np.ndarray) -> EncodedView:
 
 def read_stamp(message: np.ndarray | ImageView) -> Stamp:
     """Read seconds and nanoseconds of a message that begins with a Header; see read_image()."""
-    if isinstance(message, ImageView):
-        return message.stamp
-    return Fields(message).stamp()
+    return message.stamp if isinstance(message, ImageView) else Fields(message).stamp()
 
 
 class Fields:
