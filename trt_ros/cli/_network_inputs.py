@@ -51,15 +51,9 @@ def draw_network_inputs(args: Namespace) -> None:
             found = run_sample(pipeline, inputs, args.score_threshold)
             pixels = to_color(images[0], 'bgr').copy()
             draw(pixels, found)
-            rows.append(
-                (
-                    Panel(
-                        input_view(tensor, preprocess),
-                        f'input, {tensor.min():.3g} to {tensor.max():.3g}{caption}',
-                    ),
-                    Panel(pixels, f'{Path(path).name}: result of {name}'),
-                )
-            )
+            values = f'input, {tensor.min():.3g} to {tensor.max():.3g}{caption}'
+            given = Panel(input_view(tensor, preprocess), values)
+            rows.append((given, Panel(pixels, f'{Path(path).name}: result of {name}')))
     write_picture(args.picture, in_rows(rows))
     print(args.picture, file=sys.stderr)
 

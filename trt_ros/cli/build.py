@@ -154,11 +154,9 @@ def _build(
     if args.json:
         return found
     seconds = entry.sidecar['build_seconds']
-    how = (
-        f'built in {seconds:.1f} s, reason: {entry.build_reason}'
-        if entry.build_reason
-        else 'from the cache'
-    )
+    how = 'from the cache'
+    if entry.build_reason:
+        how = f'built in {seconds:.1f} s, reason: {entry.build_reason}'
     for line in (
         f'{how}, {entry.sidecar["plan_nbytes"] / 2**20:.1f} MiB',
         *build_summary(entry.sidecar),

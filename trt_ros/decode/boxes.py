@@ -231,15 +231,11 @@ def _anchor_table(grids: tuple[Grid, ...], is_planar: bool) -> np.ndarray:
         cells = np.stack([x.ravel(), y.ravel()], axis=1)
         priors = np.array(grid.priors or [(1, 1)] * grid.per_cell)
         if is_planar:
-            cells, priors = (
-                np.tile(cells, (grid.per_cell, 1)),
-                np.repeat(priors, grid.cells, axis=0),
-            )
+            cells = np.tile(cells, (grid.per_cell, 1))
+            priors = np.repeat(priors, grid.cells, axis=0)
         else:
-            cells, priors = (
-                np.repeat(cells, grid.per_cell, axis=0),
-                np.tile(priors, (grid.cells, 1)),
-            )
+            cells = np.repeat(cells, grid.per_cell, axis=0)
+            priors = np.tile(priors, (grid.cells, 1))
         same = np.tile([*grid.strides, *grid.shape[::-1]], (len(cells), 1))
         tables.append(np.hstack([cells, priors, same], dtype=np.float32, casting='same_kind'))
     table = np.concatenate(tables)

@@ -74,14 +74,14 @@ class Decoder(Generic[ResultT_co]):
             return self.head(outputs, letterbox, thresholds)
         placement, origins = tiles.places(letterbox.image_wh)
         found = [
-            self.head(
-                {name: output[index : index + 1] for name, output in outputs.items()},
-                placement,
-                thresholds,
-            )
-            for index in range(tiles.count)
+            self.head(_row(outputs, index), placement, thresholds) for index in range(tiles.count)
         ]
         return cast(ResultT_co, tiles.merge(found, origins, thresholds))
+
+
+def _row(outputs: Arrays, index: int) -> Arrays:
+    """Return the outputs of one image of a batch."""
+    return {name: output[index : index + 1] for name, output in outputs.items()}
 
 
 def decode_batch(
@@ -101,11 +101,7 @@ def decode_batch(
     results = []
     for index, letterbox in enumerate(letterboxes):
         # The outputs of a single image may lack a batch axis.
-        own = (
-            outputs
-            if batch == 1
-            else {name: each[index : index + 1] for name, each in outputs.items()}
-        )
+        own = outputs if batch == 1 else _row(outputs, index)
         if not all(map(is_finite, own.values())):
             on_nonfinite()
         results.append(decode(own, letterbox, thresholds))

@@ -110,16 +110,9 @@ def place_labels(boxes: np.ndarray, sizes: np.ndarray, image_wh: tuple[int, int]
     """
     left, top, right, bottom = boxes.T
     width, height = sizes.T
-    corners = np.stack(
-        [
-            np.stack([left, top - height], axis=1),
-            np.stack([left, bottom], axis=1),
-            np.stack([left, top], axis=1),
-            np.stack([right, top], axis=1),
-            np.stack([left - width, top], axis=1),
-        ],
-        axis=1,
-    )
+    above, beside = (left, top - height), (left - width, top)
+    corners = np.array([above, (left, bottom), (left, top), (right, top), beside])
+    corners = corners.transpose(2, 0, 1)
     room = np.maximum(np.array(image_wh) - sizes, 0)
     corners = np.clip(corners, 0, room[:, None])
     places = np.concatenate([corners, corners + sizes[:, None]], axis=2)[:MAX_PLACED]

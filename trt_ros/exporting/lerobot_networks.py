@@ -215,10 +215,8 @@ def diffusion(checkpoint: Checkpoint, networks: Exported) -> dict[str, Any]:
         config.noise_scheduler_type,
         config.prediction_type,
     )
-    embed, model.unet.diffusion_step_encoder = (
-        model.unet.diffusion_step_encoder,
-        torch.nn.Identity(),
-    )
+    embed = model.unet.diffusion_step_encoder
+    model.unet.diffusion_step_encoder = torch.nn.Identity()
     steps = embed(timesteps)[:, None]
     np.save(networks.folder / 'steps.npy', steps.numpy())
     np.save(networks.folder / 'numbers.npy', numbers)

@@ -95,11 +95,8 @@ class PointsHead(Head[Depth]):
         input_height, input_width = letterbox.input_hw
         some_rows, some_cols = (np.arange(0, n, -(-n // POINTS)) for n in (height, width))
         down, across = np.meshgrid(some_rows, some_cols, indexing='ij')
-        at = letterbox.points_to_image(
-            np.stack(
-                [(across + 0.5) * input_width / width, (down + 0.5) * input_height / height], -1
-            )
-        )
+        xy = (across + 0.5) * input_width / width, (down + 0.5) * input_height / height
+        at = letterbox.points_to_image(np.stack(xy, -1))
         some = cells[:, down, across].transpose(1, 2, 0)
         is_valid = np.isfinite(some).all(axis=2) & (at > 0).all(axis=2)
         is_valid &= (at < letterbox.image_wh).all(axis=2)

@@ -290,11 +290,9 @@ class BoundInputs(NodeInputs):
                 f'(the time of /clock is {now:.3f} s; samples are taken while it advances: '
                 'start the simulation or the bag, or set use_sim_time to false)'
             )
-        remedy = (
-            'raise approximate_sync_tolerance_seconds or queue_size'
-            if self._node.parameters.approximate_sync
-            else 'set approximate_sync to true'
-        )
+        remedy = 'set approximate_sync to true'
+        if self._node.parameters.approximate_sync:
+            remedy = 'raise approximate_sync_tolerance_seconds or queue_size'
         return without_partner(self._node, self.topics, remedy)
 
 

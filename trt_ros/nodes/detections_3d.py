@@ -278,13 +278,8 @@ def _to_message(located: _Located, chosen: np.ndarray, header: Header) -> Detect
             position=Point(**dict(zip('xyz', center.tolist()))),
             orientation=Quaternion(**dict(zip('xyzw', quaternion.tolist()))),
         )
-        detections.append(
-            detection_3d(
-                located.objects.detections[index],
-                header,
-                PoseWithCovariance(pose=pose, covariance=covariance.ravel()),
-                Vector3(**dict(zip('xyz', size.tolist()))),
-                located.objects.detections[index].id,
-            )
-        )
+        detection = located.objects.detections[index]
+        placed = PoseWithCovariance(pose=pose, covariance=covariance.ravel())
+        extent = Vector3(**dict(zip('xyz', size.tolist())))
+        detections.append(detection_3d(detection, header, placed, extent, detection.id))
     return Detection3DArray(header=header, detections=detections)

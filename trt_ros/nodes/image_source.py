@@ -6,6 +6,7 @@ import time
 
 import cv2
 import numpy as np
+from rclpy.publisher import Publisher
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from std_msgs.msg import Header
@@ -92,11 +93,10 @@ class ImageSourceNode(CountingNode):
         )
         self._images = ImageSender(self, self.publisher(Image, 'image', qos))
         self._camera_infos = self.publisher(CameraInfo, camera_info_topic(self), qos)
-        self._compressed = (
-            self.publisher(CompressedImage, transport_topic(self, 'image', 'compressed'), qos)
-            if parameters.compressed
-            else None
-        )
+        self._compressed: Publisher | None = None
+        if parameters.compressed:
+            topic = transport_topic(self, 'image', 'compressed')
+            self._compressed = self.publisher(CompressedImage, topic, qos)
 
     def activate(self) -> None:
         stopping = threading.Event()
@@ -159,12 +159,9 @@ class ImageSourceNode(CountingNode):
             self._images.begin(header, (width, height))[:] = pixels_bgr
             self._images.send()
         if self._compressed is not None and should_publish(self._compressed):
-            jpeg = cv2.imencode('.jpg', pixels_bgr)[1]
-            self._compressed.publish(
-                CompressedImage(
-                    header=header, format='bgr8; jpeg compressed bgr8', data=jpeg.tobytes()
-                )
-            )
+            message = CompressedImage(header=header, format='bgr8; jpeg compressed bgr8')
+            message.data = cv2.imencode('.jpg', pixels_bgr)[1].tobytes()
+            self._compressed.publish(message)
         self._counts.publish()
 
 

@@ -162,16 +162,10 @@ class TrackerNode(CountingNode):
             self._subscribe(topic, partial(self._on_message, index, topic))
 
     def _subscribe(self, topic: Topic, on_message: Callable[[np.ndarray], None]) -> None:
-        qos = QoSProfile(depth=self.parameters.qos_depth)
-        self.while_active.own(
-            subscribe_serialized(
-                self,
-                topic.codec.message_type,
-                topic.name,
-                overridden(self, Subscription, topic.name, qos),
-                MessageCallbacks(on_message, on_missed=topic.counts.miss),
-            )
-        )
+        kind, name = topic.codec.message_type, topic.name
+        qos = overridden(self, Subscription, name, QoSProfile(depth=self.parameters.qos_depth))
+        callbacks = MessageCallbacks(on_message, on_missed=topic.counts.miss)
+        self.while_active.own(subscribe_serialized(self, kind, name, qos, callbacks))
 
     def _on_detections(self, message: np.ndarray) -> None:
         self._counts.receive()

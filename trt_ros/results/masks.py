@@ -79,12 +79,8 @@ class Instances(BoxedObjects):
     ) -> list[ClassMask]:
         """Return the class of each pixel as one mask: class index + 1, 0 outside all masks."""
         scores = as_confidence(self.scores.copy()) if with_confidence else None
-        return [
-            ClassMask(
-                self.paint((self.labels + 1).astype(dtype)),
-                None if scores is None else self.paint(scores),
-            )
-        ]
+        confidence = None if scores is None else self.paint(scores)
+        return [ClassMask(self.paint((self.labels + 1).astype(dtype)), confidence)]
 
     def to_supervision(self) -> Any:
         """Return the objects as `supervision.Detections`, with masks of the size of the image."""

@@ -77,11 +77,8 @@ def _of_masks(result: ClassMasks) -> str:
 
 @why_impossible.register
 def _of_depth(result: Depth) -> str:
-    return (
-        'equal depth of all pixels'
-        if _is_constant(np.nan_to_num(result.values[::STEP, ::STEP]))
-        else ''
-    )
+    is_constant = _is_constant(np.nan_to_num(result.values[::STEP, ::STEP]))
+    return 'equal depth of all pixels' if is_constant else ''
 
 
 @why_impossible.register

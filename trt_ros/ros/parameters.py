@@ -72,11 +72,8 @@ def declare(node: Node, cls: type) -> None:
     convert_parameters(node, lambda given: _without_same(node, _promoted(given, cls)))
     for name in parameter_overrides(node):
         if not node.has_parameter(name) and not name.startswith('qos_overrides.'):
-            node.get_logger().warning(
-                printable(
-                    f'Unknown parameter {name!r} is ignored. ' + meant(name, specifications(cls))
-                )
-            )
+            text = f'Unknown parameter {name!r} is ignored. {meant(name, specifications(cls))}'
+            node.get_logger().warning(printable(text))
 
 
 def _promoted(given: list[Parameter], cls: type) -> list[Parameter]:

@@ -156,22 +156,18 @@ def remedy(node: Any, topic: str, policy: str) -> str:
     """Return the remedy for a publisher that offers less of a policy than requested."""
     override = f'qos_overrides.{topic}.subscription.{policy}'
     if policy != 'reliability' or node.has_parameter(override):
-        return (
-            f'set {override} to {_EXTREMES[policy][1].name.lower()}'
-            if policy in _EXTREMES
-            else f'remove {override}'
-        )
+        if policy in _EXTREMES:
+            return f'set {override} to {_EXTREMES[policy][1].name.lower()}'
+        return f'remove {override}'
     return 'set qos_reliability to auto or best_effort'
 
 
 def incompatible_offer(node: Node, topic: str, policy: str) -> str:
     """Describe a publisher that is incompatible with this node's subscription by a policy."""
     policy = policy.lower()
-    strictest, weakest = (
-        (end.name.lower() for end in _EXTREMES[policy])
-        if policy in _EXTREMES
-        else (f'more {policy}', f'less {policy}')
-    )
+    strictest, weakest = f'more {policy}', f'less {policy}'
+    if policy in _EXTREMES:
+        strictest, weakest = (end.name.lower() for end in _EXTREMES[policy])
     return (
         f'The publisher of {topic} offers {weakest}, but this node requests {strictest}: it '
         f'receives no images. Remedy: {remedy(node, topic, policy)}.'

@@ -124,23 +124,18 @@ class TopicStream:
         self._state_epoch = -1
         self._sets: MessageSets[_Message] | None = None
         with ExitStack() as undo:
-            self._worker = undo.enter_context(
-                closing(
-                    FairWorker[_Set, list[tuple[_Input, Header, Any]]](
-                        self._start,
-                        self._drop,
-                        lanes=1 if in_sets else len(topics),
-                        deliver=self._deliver,
-                        max_batch=max_batch,
-                        in_flight=in_flight,
-                        on_taken=partial(counts.record_duration, QUEUE_AGE),
-                        max_rate_hz=lambda: node.parameters.max_rate_hz,
-                        wait_seconds=lambda: (
-                            0.0 if in_sets else node.parameters.batch_wait_ms / 1e3
-                        ),
-                    )
-                )
+            self._worker = FairWorker[_Set, list[tuple[_Input, Header, Any]]](
+                self._start,
+                self._drop,
+                lanes=1 if in_sets else len(topics),
+                deliver=self._deliver,
+                max_batch=max_batch,
+                in_flight=in_flight,
+                on_taken=partial(counts.record_duration, QUEUE_AGE),
+                max_rate_hz=lambda: node.parameters.max_rate_hz,
+                wait_seconds=lambda: 0.0 if in_sets else node.parameters.batch_wait_ms / 1e3,
             )
+            undo.enter_context(closing(self._worker))
             if in_sets:
                 sets = self._sets = MessageSets[_Message](
                     node,

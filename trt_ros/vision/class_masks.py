@@ -118,14 +118,9 @@ def _contenders(
     (count, height, width), size = ranks.shape, best.size
     flat = ranks.reshape(-1)
     # Among the classes that are best at one of the four, the highest minimum.
-    certain = np.fmax.reduce(
-        [
-            np.fmin.reduce([flat.take(planes + corner) for corner in corners])
-            for planes in (
-                best.reshape(-1).take(corner).astype(np.intp) * size for corner in corners
-            )
-        ]
-    )
+    planes = [best.reshape(-1).take(corner).astype(np.intp) * size for corner in corners]
+    lowest = [np.fmin.reduce([flat.take(each + corner) for corner in corners]) for each in planes]
+    certain = np.fmax.reduce(lowest)
     none = ranks.dtype.type(np.inf if ranks.dtype.kind == 'f' else np.iinfo(ranks.dtype).max)
     least = np.full((height, width), none)  # Minimum to contend in any group of the cell.
     least.reshape(-1)[at] = certain

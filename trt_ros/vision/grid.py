@@ -70,16 +70,8 @@ def taps(letterbox: Letterbox, grid_hw: tuple[int, int]) -> tuple[Taps, Taps]:
         pixels = np.arange(letterbox.image_wh[axis])
         center = np.clip(origin + pixels * pitch, low, high)
         first = np.floor(center)
-        second = np.minimum(first + 1, high)
-        axes.append(
-            Taps(
-                first.astype(np.intp),
-                second.astype(np.intp),
-                (center - first).astype(np.float32),
-                origin,
-                pitch,
-            )
-        )
+        second, weights = np.minimum(first + 1, high), (center - first).astype(np.float32)
+        axes.append(Taps(first.astype(np.intp), second.astype(np.intp), weights, origin, pitch))
     return axes[0], axes[1]
 
 

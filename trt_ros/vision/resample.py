@@ -70,18 +70,14 @@ def resample(
         tall = _weighted_sum(
             (lines[rows[block]], weights[block, None]) for rows, weights in row_taps
         )
-        yield (
-            block,
-            np.stack(
-                [
-                    _weighted_sum(
-                        (tall.take(cols * pixel_nbytes + channel, axis=1), weights)
-                        for cols, weights in col_taps
-                    )
-                    for channel in channels
-                ]
-            ),
-        )
+        planes = [
+            _weighted_sum(
+                (tall.take(cols * pixel_nbytes + channel, axis=1), weights)
+                for cols, weights in col_taps
+            )
+            for channel in channels
+        ]
+        yield block, np.stack(planes)
 
 
 def resample_values(values: np.ndarray, out: Scaled) -> np.ndarray:

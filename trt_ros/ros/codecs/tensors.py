@@ -74,10 +74,8 @@ class MultiArrayCodec(Codec):
         self._spec, self.message_type = spec, getattr(std_msgs, multi_array_name(spec.dtype))
 
     def reader(self) -> Callable[[np.ndarray], Content]:
-        spec, dtype = (
-            self._spec,
-            MULTI_ARRAYS[self.message_type.__name__.removesuffix('MultiArray')],
-        )
+        spec = self._spec
+        dtype = MULTI_ARRAYS[self.message_type.__name__.removesuffix('MultiArray')]
 
         def read(message: np.ndarray) -> Content:
             tensor = read_multi_array(message, dtype, spec.name)
@@ -104,15 +102,11 @@ class MultiArrays:
     ) -> Publish:
         """Create a publisher of ~/tensors/OUTPUT per output; return what publishes outputs."""
         names = topic_names([spec.name for spec in outputs])
-        publishers = {
-            spec.name: serialized_publish(
-                node,
-                make_publisher(
-                    getattr(std_msgs, multi_array_name(spec.dtype)), f'tensors/{names[spec.name]}'
-                ),
-            )
-            for spec in outputs
-        }
+        publishers = {}
+        for spec in outputs:
+            kind = getattr(std_msgs, multi_array_name(spec.dtype))
+            publisher = make_publisher(kind, f'tensors/{names[spec.name]}')
+            publishers[spec.name] = serialized_publish(node, publisher)
 
         def publish_each(tensors: Arrays, header: Header) -> None:
             for name, tensor in tensors.items():

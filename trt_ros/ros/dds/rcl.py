@@ -108,10 +108,8 @@ class Rcl:
             self._error_string = rcutils.rcutils_get_error_string
             self._reset_error = rcutils.rcutils_reset_error
             default_allocator = rcutils.rcutils_get_default_allocator
-            bytes_init, bytes_fini = (
-                rcutils.rcutils_uint8_array_init,
-                rcutils.rcutils_uint8_array_fini,
-            )
+            bytes_init = rcutils.rcutils_uint8_array_init
+            bytes_fini = rcutils.rcutils_uint8_array_fini
         except (OSError, AttributeError) as error:
             raise RclError(str(error)) from error
         self._take.argtypes = [c_void_p, POINTER(_Bytes), c_void_p, c_void_p]
