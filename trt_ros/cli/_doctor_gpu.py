@@ -76,12 +76,9 @@ def _power_mode(root: Path) -> Iterator[Finding]:
         yield Finding('power mode', 'missing', f'nvpmodel -q failed: {text}', 'sudo nvpmodel -q')
         return
     mode = found.group(1)
-    modes = {
-        name: number
-        for number, name in re.findall(
-            r'<\s*POWER_MODEL\s+ID=(\d+)\s+NAME=(\S+)\s*>', system_text(root / 'etc/nvpmodel.conf')
-        )
-    }
+    declared = re.compile(r'<\s*POWER_MODEL\s+ID=(\d+)\s+NAME=(\S+)\s*>')
+    numbers = declared.findall(system_text(root / 'etc/nvpmodel.conf'))
+    modes = {name: number for number, name in numbers}
     best = max((name for name in modes if name.startswith('MAXN')), key=len, default='')
     if not best or mode == best:  # MAXN_SUPER, where it exists, is above MAXN.
         yield Finding('power mode', 'ok', mode)
@@ -151,21 +148,13 @@ def gpu_findings(root: Path) -> Iterator[Finding]:
             else 'see `nvidia-smi`; a reboot may be due',
         )
         return
-    yield Finding(
-        'driver',
-        'ok',
-        f'{found.version or "?"}, up to CUDA {found.cuda_version[0]}.{found.cuda_version[1]}',
-    )
+    newest = '.'.join(map(str, found.cuda_version))
+    yield Finding('driver', 'ok', f'{found.version or "?"}, up to CUDA {newest}')
     for gpu in found.gpus:
-        yield Finding(
-            f'gpu {gpu.index}',
-            'ok',
-            (
-                f'{gpu.name}, compute capability {text_of(gpu.compute_capability)}, '
-                f'{gpu.memory_nbytes / 2**30:.0f} GiB'
-                + (', shares memory with the CPU' if gpu.integrated else '')
-            ),
-        )
+        detail = f'{gpu.name}, compute capability {text_of(gpu.compute_capability)}, '
+        detail += f'{gpu.memory_nbytes / 2**30:.0f} GiB'
+        detail += ', shares memory with the CPU' if gpu.integrated else ''
+        yield Finding(f'gpu {gpu.index}', 'ok', detail)
         yield from _numa(f'gpu {gpu.index} numa', root, gpu.pci_bus_id)
         if not gpu.integrated:  # nvidia-smi of a Jetson knows neither clocks nor link.
             yield from _state(f'gpu {gpu.index} now', gpu.pci_bus_id)

@@ -47,12 +47,8 @@ def findings(root: Path = Path('/')) -> Iterator[Finding]:
     """Run all checks on the system of a root folder; missing parts do not raise."""
     yield from ros_findings(root)
     yield Finding('python', 'ok', f'{platform.python_version()} ({sys.executable})')
-    yield Finding(
-        'system',
-        'ok',
-        f'{platform.system()} {platform.release()}, '
-        f'{platform.machine()}, {len(os.sched_getaffinity(0))} cores',
-    )
+    system, cores = f'{platform.system()} {platform.release()}', len(os.sched_getaffinity(0))
+    yield Finding('system', 'ok', f'{system}, {platform.machine()}, {cores} cores')
     yield from jetson_findings(root)
     yield from _memory(root)
     yield from _packages()

@@ -82,20 +82,14 @@ class RigTracks:
         header = to_header(self._frame_id or '', divmod(self._tracker.stamp_ns or 0, 10**9))
         ids, centers, is_lost = self._tracker.centers()
         self._seen = {each: self._seen[each] for each in ids.tolist()}
-        chosen = np.flatnonzero(with_lost | ~is_lost).tolist()
-        return Detection3DArray(
-            header=header,
-            detections=[
-                _moved(
-                    self._seen[int(ids[each])].detection,
-                    header,
-                    centers[each],
-                    str(ids[each]),
-                    is_lost[each],
-                )
-                for each in chosen
-            ],
-        )
+        chosen = with_lost | ~is_lost
+        moved = [
+            _moved(self._seen[identity].detection, header, center, str(identity), lost)
+            for identity, center, lost in zip(
+                ids[chosen].tolist(), centers[chosen], is_lost[chosen].tolist()
+            )
+        ]
+        return Detection3DArray(header=header, detections=moved)
 
 
 def _is_surface(detection: Detection3D) -> bool:

@@ -182,15 +182,12 @@ class LayerSearch:
                     continue
                 with FrameNetwork.open(self.model([layer]), self._fitted, head) as variant:
                     got = [variant.run(frame, NO_BOXES)[1] for frame in frames]
-                kept[keys[layer.name]] = float(
-                    np.mean(
-                        [
-                            _relative_error(ours[name], want[name])
-                            for ours, want in zip(got, wanted)
-                            for name in head
-                        ]
-                    )
-                )
+                errors = [
+                    _relative_error(ours[name], want[name])
+                    for ours, want in zip(got, wanted)
+                    for name in head
+                ]
+                kept[keys[layer.name]] = float(np.mean(errors))
                 calibration.keep(if_due=True)
         return {name: kept[key] for name, key in keys.items()}
 

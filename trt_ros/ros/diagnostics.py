@@ -287,20 +287,15 @@ class CountingNode(ManagedNode):
             },
             'last error': self._counts.last_error,
         }
-        array = DiagnosticArray(
-            status=[
-                DiagnosticStatus(
-                    level=level,
-                    name=f'{self.get_fully_qualified_name()[1:]}: {self.task}',
-                    message=printable(message, lines=True),
-                    hardware_id=platform.node(),
-                    values=[
-                        KeyValue(key=key, value=printable(value, lines=True))
-                        for key, value in values.items()
-                    ],
-                )
-            ]
+        texts = {key: printable(value, lines=True) for key, value in values.items()}
+        status = DiagnosticStatus(
+            level=level,
+            name=f'{self.get_fully_qualified_name()[1:]}: {self.task}',
+            message=printable(message, lines=True),
+            hardware_id=platform.node(),
+            values=[KeyValue(key=key, value=text) for key, text in texts.items()],
         )
+        array = DiagnosticArray(status=[status])
         array.header.stamp = self.get_clock().now().to_msg()
         self._status_publisher.publish(array)
 

@@ -59,12 +59,9 @@ def open_any(
             report('warming up')
             pipeline.warm_up()
             compiling.close()
+            silent = Reporter(cancelled=report.cancelled)
             pipeline, lines = faster_of(
-                pipeline,
-                options,
-                lambda other: open_any(
-                    other, {}, families, Reporter(cancelled=report.cancelled), batch, None
-                ),
+                pipeline, options, lambda other: open_any(other, {}, families, silent, batch, None)
             )
             undo.callback(pipeline.close)
             pipeline._choice += lines

@@ -291,12 +291,8 @@ class _Judge:
         try:
             with np.errstate(all='ignore'):  # Of values that the network is not trained with.
                 return [
-                    Seen(
-                        self._pipeline.infer(Frame.from_pixels(each), self._thresholds),
-                        (each.shape[1], each.shape[0]),
-                        self._score,
-                    )
-                    for each in pictures
+                    Seen(self._pipeline.infer(frame, self._thresholds), frame.wh, self._score)
+                    for frame in map(Frame.from_pixels, pictures)
                 ]
         except TrtRosError as error:
             self._found.problem = error.problem

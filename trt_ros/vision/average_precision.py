@@ -47,9 +47,6 @@ def average_precisions(
         hits.append(matches(found, true_xyxy, true_labels))
         truth_counts += np.bincount(true_labels, minlength=class_count)
     label, score, hit = np.concatenate(labels), np.concatenate(scores), np.concatenate(hits)
-    return np.array(
-        [
-            average_precision(score[label == index], hit[label == index], int(truth_count))
-            for index, truth_count in enumerate(truth_counts)
-        ]
-    )
+    counts = enumerate(truth_counts.tolist())
+    each = [average_precision(score[label == i], hit[label == i], count) for i, count in counts]
+    return np.array(each)

@@ -139,14 +139,8 @@ class MessageLayout:
             for path in block.paths
             if block.dtype not in ('', _TEXT)
         ]
-        self.names = next(
-            (
-                number
-                for number, block in enumerate(self._blocks)
-                if block.dtype == _TEXT and block.is_sequence and block.paths == (NAMES,)
-            ),
-            None,
-        )
+        names = Block(_TEXT, (NAMES,), is_sequence=True)
+        self.names = self._blocks.index(names) if names in self._blocks else None
 
     def find(self, field: str, elements: Sequence[str] = ()) -> tuple[FieldPart, ...]:
         """
