@@ -113,14 +113,8 @@ def _rank(args: Namespace, options: ModelOptions) -> tuple[Sequence[Ranked], str
     network, _, chosen = open_network(options, Reporter())
     with closing(network):
         print(*chosen, sep='\n', file=sys.stderr)
-        order = search(
-            network,
-            options,
-            [pixels for _, pixels in pictures],
-            truths,
-            score=args.score_threshold,
-            watch=watch,
-        )
+        colors = [pixels for _, pixels in pictures]
+        order = search(network, options, colors, truths, score=args.score_threshold, watch=watch)
         verdict = '\n'.join(_verdict(order, has_truth=any(truths)))
         write_page(args.output, network, order, pictures, verdict, score=args.score_threshold)
     return order, verdict

@@ -136,10 +136,5 @@ def _(result: Classification, pixels: np.ndarray, options: _Options) -> None:
     line_height = round(32 * text_scale) + 8
     for line, label in enumerate(result.top(5).tolist()):
         text = f'{drawn_name(result.class_names, label)} {float(result.scores[label]):.2f}'
-        draw_label(
-            pixels,
-            Label(text, color_of(label)),
-            (0, line * line_height),
-            text_scale=text_scale,
-            thickness=2,
-        )
+        drawn, at = Label(text, color_of(label)), (0, line * line_height)
+        draw_label(pixels, drawn, at, text_scale=text_scale, thickness=2)

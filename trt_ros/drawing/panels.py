@@ -36,8 +36,12 @@ def in_rows(rows: Sequence[Sequence[Panel]], height: int = 480) -> np.ndarray:
     """Arrange pictures with captions in rows of a height, each up to MAX_ASPECT times as wide."""
     strips = [np.hstack([_captioned(panel, height) for panel in row]) for row in rows]
     width = max(strip.shape[1] for strip in strips)
-    around = [((0, 0), (0, width - strip.shape[1]), (0, 0)) for strip in strips]
-    return np.vstack([np.pad(*each, constant_values=255) for each in zip(strips, around)])
+    return np.vstack(
+        [
+            np.pad(strip, ((0, 0), (0, width - strip.shape[1]), (0, 0)), constant_values=255)
+            for strip in strips
+        ]
+    )
 
 
 def _captioned(panel: Panel, height: int) -> np.ndarray:

@@ -85,9 +85,5 @@ def parse_plan_header(raw: bytes) -> PlanHeader:
     if library == 'tensorrt':
         return PlanHeader(library, version, None, ())
     nbytes, targets = struct.unpack_from('<Q', raw, 16)[0], struct.unpack_from('<Q', raw, 32)[0]
-    return PlanHeader(
-        library,
-        version,
-        nbytes,
-        tuple(cc for bit, cc in enumerate(_RTX_TARGETS) if targets >> bit & 1),
-    )
+    capabilities = tuple(cc for bit, cc in enumerate(_RTX_TARGETS) if targets >> bit & 1)
+    return PlanHeader(library, version, nbytes, capabilities)

@@ -77,14 +77,8 @@ class FastestV2Head(Head[Detections]):
             boxes.append(np.hstack([center - half, center + half]))
             scores.append(every[row, column, anchor, label])
             labels.append(label)
-        _, found = choose_boxes(
-            np.concatenate(boxes),
-            np.concatenate(scores),
-            np.concatenate(labels),
-            letterbox,
-            thresholds,
-        )
-        return found
+        xyxy, confidences, indices = map(np.concatenate, (boxes, scores, labels))
+        return choose_boxes(xyxy, confidences, indices, letterbox, thresholds)[1]
 
 
 YOLO_FASTEST_V2: Family[Any] = Family(

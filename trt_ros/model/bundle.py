@@ -32,9 +32,11 @@ class Port:
 
     def binding(self, name: str) -> str:
         """Return the binding of an input from outside, by the name that the model has for it."""
-        text = binding_of(name, self.kind, self.element_names)
-        if self.is_noise:
-            text = f'{name}=noise:normal?seed=42'
+        text = (
+            f'{name}=noise:normal?seed=42'
+            if self.is_noise
+            else binding_of(name, self.kind, self.element_names)
+        )
         if self.settings:
             text += f'{"&" if "?" in text else "?"}{self.settings}'
         return text

@@ -292,14 +292,8 @@ class OrientedBoxes(Boxes):
     @classmethod
     def from_detections(cls, found: Detections) -> OrientedBoxes:
         boxes = found.rotated_boxes().astype(np.float32)
-        return cls(
-            boxes[:, :4],
-            boxes[:, 4],
-            found.scores,
-            found.labels,
-            ids=found.ids,
-            class_names=found.class_names,
-        )
+        cxcywh, theta, names = boxes[:, :4], boxes[:, 4], found.class_names
+        return cls(cxcywh, theta, found.scores, found.labels, ids=found.ids, class_names=names)
 
     @property
     def detections(self) -> Detections:

@@ -290,12 +290,12 @@ class ManagedNode(EndpointNode):
         self, request: ChangeState.Request, response: ChangeState.Response
     ) -> ChangeState.Response:
         transition = request.transition
-        label = transition.label or _LABELS.get(transition.id, '')
+        label, state = transition.label or _LABELS.get(transition.id, ''), self.state_label
         response.success = False
         if label not in _LABELS.values():
             self._refuse(f'Unknown transition {transition.label!r} with id {transition.id}.')
             return response
-        if label in (CLEANUP, SHUTDOWN) and self.state_label == 'configuring':
+        if label in (CLEANUP, SHUTDOWN) and state == 'configuring':
             self.get_logger().info(f'Cancelling configure: {label} requested.')
             self.cancelled.set()
             if self._transitions.done is not None:
@@ -303,12 +303,8 @@ class ManagedNode(EndpointNode):
             if label == CLEANUP and self.state_label == 'unconfigured':
                 response.success = True
                 return response
-        elif (
-            not transition.label
-            and transition.id in _SHUTDOWN_FROM
-            and _SHUTDOWN_FROM[transition.id] != self.state_label
-        ):
-            self._refuse(f'Transition id {transition.id} does not apply while {self.state_label}.')
+        elif not transition.label and _SHUTDOWN_FROM.get(transition.id, state) != state:
+            self._refuse(f'Transition id {transition.id} does not apply while {state}.')
             return response
         done = self._transitions.start(lambda: self._trigger(label))
         if done is None:

@@ -181,16 +181,11 @@ class ImageSender(Sender):
         :returns: 'bgr8', 'rgb8', 'bgra8': (H, W, 3 or 4) uint8; 'mono8', 'mono16', '32FC1':
             (H, W) of that type.
         """
-        stamp = header.stamp
+        stamp = header.stamp.sec, header.stamp.nanosec
         dtype, channels = _PIXELS[encoding]
+        nbytes = channels * dtype.itemsize
         self._pixels = None  # Otherwise their memory would still be in use.
-        pixels = self._writer.begin(
-            (stamp.sec, stamp.nanosec),
-            header.frame_id,
-            image_wh,
-            encoding,
-            channels=channels * dtype.itemsize,
-        )
+        pixels = self._writer.begin(stamp, header.frame_id, image_wh, encoding, channels=nbytes)
         self._pixels = pixels if channels > 1 else pixels.view(dtype)[..., 0]
         return self._pixels
 

@@ -239,13 +239,9 @@ def bindings_of(network: Network, options: PipelineOptions) -> dict[str, Binding
         return {}
     names = [spec.name for spec in network.inputs]
     has_others = any(binding.input == OTHERS for binding in bindings)
-    resolved = resolve_bindings(
-        bindings,
-        names,
-        [spec.name for spec in network.outputs],
-        # Which inputs are constant is known with the decoder.
-        constants=() if has_others else names,
-    )
+    outputs = [spec.name for spec in network.outputs]
+    constants = () if has_others else names  # Which inputs are constant is known with the decoder.
+    resolved = resolve_bindings(bindings, names, outputs, constants=constants)
     return {binding.input: binding for binding in resolved}
 
 

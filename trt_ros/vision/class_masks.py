@@ -118,7 +118,7 @@ def _contenders(
     (count, height, width), size = ranks.shape, best.size
     flat = ranks.reshape(-1)
     # Among the classes that are best at one of the four, the highest minimum.
-    planes = [best.reshape(-1).take(corner).astype(np.intp) * size for corner in corners]
+    planes = (best.reshape(-1).take(corner).astype(np.intp) * size for corner in corners)
     lowest = [np.fmin.reduce([flat.take(each + corner) for corner in corners]) for each in planes]
     certain = np.fmax.reduce(lowest)
     none = ranks.dtype.type(np.inf if ranks.dtype.kind == 'f' else np.iinfo(ranks.dtype).max)

@@ -98,12 +98,8 @@ class Letterbox:
             inner_height = max(1, math.floor(height * scale + half))
         if resize == 'letterbox':
             left, top = (input_width - inner_width) // 2, (input_height - inner_height) // 2
-        return cls(
-            (inner_width / width, inner_height / height),
-            (float(left), float(top)),
-            image_wh,
-            input_hw,
-        )
+        scale_xy = inner_width / width, inner_height / height
+        return cls(scale_xy, (float(left), float(top)), image_wh, input_hw)
 
     @property
     def inner_wh(self) -> tuple[int, int]:

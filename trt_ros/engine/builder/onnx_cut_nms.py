@@ -99,12 +99,8 @@ def write_cut(path: Path, target: Path) -> None:
     """Write the network of `path` without its NMS, including weights; see `cut_nms`."""
     model = onnx.load(str(path))
     is_large = model.ByteSize() > LARGEST_NBYTES
-    onnx.save(
-        cut_nms(path, model)[0],
-        str(target),
-        save_as_external_data=is_large,
-        location=f'{target.name}.data',
-    )
+    cut, _ = cut_nms(path, model)
+    onnx.save(cut, str(target), save_as_external_data=is_large, location=f'{target.name}.data')
 
 
 class _Graph(NmsGraph):

@@ -177,13 +177,8 @@ def _dlpack_tensor(name: str, fields: cdr.Fields) -> np.ndarray:
             remedy='Send one non-negative stride per dimension, or no strides.',
         )
     dtype = np.dtype('?' if kind == 'b' else f'{fields.order}{kind}{bits // 8}')
-    return tensor_view(
-        name,
-        dtype,
-        shape,
-        tuple(stride * dtype.itemsize for stride in strides),
-        data[min(offset, data.size) :],
-    )
+    steps = tuple(stride * dtype.itemsize for stride in strides)
+    return tensor_view(name, dtype, shape, steps, data[min(offset, data.size) :])
 
 
 def write_dlpack_list(tensors: Arrays, stamp: tuple[int, int], frame_id: str) -> np.ndarray:

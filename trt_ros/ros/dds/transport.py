@@ -134,13 +134,9 @@ class RclpySubscription:
         callbacks: MessageCallbacks,
     ) -> None:
         self._node, self._on_message = node, callbacks.on_message
+        events = event_callbacks(callbacks.on_incompatible)
         self._subscription: Subscription | None = node.create_subscription(
-            message_type,
-            topic,
-            self._receive,
-            qos,
-            raw=True,
-            event_callbacks=event_callbacks(callbacks.on_incompatible),
+            message_type, topic, self._receive, qos, raw=True, event_callbacks=events
         )
 
     def poll(self) -> None:
