@@ -236,16 +236,13 @@ def test_a_picture_instead_of_a_depth_image_is_refused(plain, scene):
     plain.wait_for_value('dropped: not a depth image')
 
 
-def test_without_a_calibration_messages_are_dropped_and_counted(locating, scene):
-    blind = locating('blind', info=None)
-    blind.send(scene, 10.0)
-    blind.node.wait_for_log('No calibration was received on depth_info')
-    blind.wait_for_value('dropped: no calibration')
-
-
-def test_a_depth_image_of_another_size_is_scaled(locating, scene):
-    scaled = locating('scaled', info=HALF, source=CAMERA, registered=False)
+def test_a_depth_image_of_another_size_is_scaled_once_there_is_its_calibration(locating, scene):
+    scaled = locating('scaled', info=None, source=CAMERA, registered=False)
     small = render(SOLIDS, HALF)
+    scaled.send(small, 5.0, boxes_of=scene)
+    scaled.node.wait_for_log('No calibration was received on depth_info')
+    scaled.wait_for_value('dropped: no calibration')
+    scaled.info = HALF
     found = scaled.locate(small, 10.0, boxes_of=scene)
     assert centers_of(found) == [pytest.approx(each, abs=0.03) for each in FRONTS]
 

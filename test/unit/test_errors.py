@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
+from support.properties import repeatable
 from trt_ros.errors import MAX_CHARACTERS, ModelError, counted, meant, printable
 
 HOSTILE = '\x1b]0;owned\x07\x9b31m\u202eevil\u2066\0\ud800'
@@ -53,6 +54,7 @@ def test_line_breaks_stay_where_lines_are_wanted_and_long_words_lose_their_middl
 
 
 @pytest.mark.slow
+@repeatable
 @given(st.text(max_size=30), st.integers(1, 2000), st.booleans())
 def test_all_text_becomes_short_and_printable_once_and_for_all(text, times, lines):
     found = printable(text * times, lines=lines)

@@ -16,7 +16,6 @@ from trt_ros.vision.thresholds import Thresholds
 HW = (100, 200)
 WHOLE = Letterbox.fit((200, 100), HW, 'stretch')
 FOUR = [[10, 10, 30, 30], [11, 10, 31, 30], [100, 20, 180, 80], [0, 0, 5, 5]]
-MIDDLE = [0.5, 0.5, 0.5, 0.5]
 
 
 def decode(family, outputs, described=None, score=0.25, **known):

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
+from support.properties import repeatable
 from trt_ros.errors import ParameterError
 from trt_ros.model.bindings import parse_bindings, resolve_bindings
 from trt_ros.model.feeds.base import Binding
@@ -83,6 +84,7 @@ def test_a_malformed_binding_is_refused_with_its_text(texts, problem):
 
 
 @pytest.mark.slow
+@repeatable
 @given(st.text(string.printable, max_size=30))
 def test_any_text_is_parsed_or_refused(text):
     try:

@@ -60,18 +60,6 @@ def test_shapes_may_be_text_and_elements_have_names_at_the_right(tmp_path):
     assert (port.element_names, port.settings) == (('hip', 'knee'), 'history=3')
 
 
-def test_lists_may_be_shared_by_aliases(tmp_path):
-    text = two_sums(tmp_path).read_text()
-    document = yaml.safe_load(text)
-    shared = document['models']['A']['outputs'][0]['shape']
-    for port in document['models']['B']['inputs']:
-        port['shape'] = shared
-    path = tmp_path / 'bundle.yaml'
-    path.write_text(yaml.safe_dump(document))
-    assert '*id001' in path.read_text()
-    assert read_bundle(path).inputs[-1].shape == (1,)
-
-
 def test_a_loop_has_values_per_step(tmp_path):
     bundle = read_bundle(denoiser(tmp_path, steps=3))
     single, loop = bundle.groups
@@ -293,6 +281,8 @@ def test_keys_of_exporters_without_an_effect_and_anchors_are_let_be(tmp_path):
         read_bundle(path)
     replaced(path, ('{kind: float32}', 'float32'), ('dtype: float32', 'dtype: *float'))
     assert read_bundle(path).inputs[0].dtype == 'float32'
+    replaced(path, ('shape:\n', 'shape: &one\n'), ('shape:\n      - 1\n', 'shape: *one\n'))
+    assert [each.shape for each in read_bundle(path).inputs[:2]] == [(1,), (1,)]
     replaced(path, ('pipeline:', 'other: [*float, &own 1, *own]\npipeline:'))
     with pytest.raises(ModelError, match="Unknown key 'other'"):
         read_bundle(path)
