@@ -1,6 +1,7 @@
 """Images to and from nodes of users, as the nodes of this package send and receive them."""
 
 from collections.abc import Callable
+from functools import partial
 
 from rclpy.node import Node
 from rclpy.qos import QoSProfile
@@ -34,7 +35,8 @@ def subscribe_images(
         Pipeline, lets its GPU read the images in place.
     :returns: an object with close().
     """
-    read = RawImageCodec(node, topic).reader()
+    codec = RawImageCodec(node, topic)
+    read = codec.reader()
 
     def receive(message: Serialized) -> None:
         try:
@@ -50,6 +52,8 @@ def subscribe_images(
         Image,
         topic,
         QoSProfile(depth=qos) if isinstance(qos, int) else qos,
-        MessageCallbacks(receive, on_replaced=lambda: None, rehearse=read),
+        MessageCallbacks(
+            receive, on_replaced=lambda: None, rehearse=partial(codec.rehearse, read)
+        ),
         hooks,
     )

@@ -225,7 +225,7 @@ class TopicStream:
                 on_replaced=replaced if self._is_newest_only and not codec.needs_all else None,
                 on_lost=replaced,
                 on_missed=missed,
-                rehearse=read,
+                rehearse=partial(codec.rehearse, read),
                 is_polled=self._is_polled(codec),
             )
 

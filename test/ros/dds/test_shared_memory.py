@@ -1,6 +1,7 @@
 """Images through shared memory between real processes, also those that are killed."""
 
 from contextlib import closing, suppress
+import fcntl
 from functools import partial
 import os
 from pathlib import Path
@@ -12,12 +13,15 @@ import sys
 import threading
 import time
 
+import numpy as np
 import pytest
+from rclpy.exceptions import InvalidHandle
 
 from support.dds import Camera, Inbox, number_of
 from support.shared_images import NBYTES, listen_elsewhere
 from support.waiting import DEADLINE_SECONDS, wait_until
 from trt_ros.errors import BadFrameError
+from trt_ros.ros.dds import shared_receiver
 from trt_ros.ros.dds.memory import Pool, allocate_shared, map_shared, pool_memory_of
 from trt_ros.ros.dds.shared_memory import NOTICE, NUMBER, SharedPublisher, address
 from trt_ros.ros.dds.shared_receiver import SharedReceiver
@@ -69,7 +73,12 @@ def open_receiver(max_loans, is_newest_only=True, on_ready=None, on_due=None):
         return None
 
     return SharedReceiver(
-        max_loans, is_newest_only, on_ready or ignore, on_due or ignore, lambda memory: None
+        max_loans,
+        is_newest_only,
+        on_ready or ignore,
+        on_due or ignore,
+        on_memory=lambda memory: None,
+        attempt=lambda work: work() is None,
     )
 
 
@@ -158,6 +167,57 @@ def test_the_code_that_reads_an_image_is_rehearsed_before_the_next_one(node, sub
     start = message.size - NBYTES
     assert like.size == message.size and not like[4096:].any()
     assert (like[start:4096] == message[start:4096]).all()
+
+
+def test_images_of_all_sizes_are_rehearsed_in_the_same_memory(node, subscribe):
+    likes = []
+    subscription = subscribe(node, Inbox(), rehearse=likes.append)
+    for number, size in enumerate((9000, 5000, 100, 9000)):
+        message = np.full(size, number, np.uint8)
+        subscription._rehearse_shared(iter([message]).__next__)
+        assert likes[-1].size == size
+        assert set(likes[-1][:4096]) == {number} and not likes[-1][4096:].any()
+    assert all(np.shares_memory(each, likes[0]) for each in likes)
+
+
+def lending_thread(subscription):
+    """Return the thread that waits for the images of its only publisher."""
+    (lender,) = subscription._shared._lenders.values()
+    return lender.thread
+
+
+def test_the_end_of_the_context_ends_the_thread_of_a_publisher(unchecked, subscribe, camera):
+    inbox = Inbox()
+    subscription = subscribe(unchecked, inbox)
+    camera.settle(inbox)
+    thread = lending_thread(subscription)
+    assert thread.is_alive()
+    unchecked.context.shutdown()
+    thread.join(DEADLINE_SECONDS)
+    assert not thread.is_alive()
+
+
+def test_images_after_one_that_could_not_be_taken_arrive_until_the_node_is_destroyed(
+    node, subscribe, camera, capfd
+):
+    inbox, errors = Inbox(), {1002: ValueError('an odd image'), 1004: InvalidHandle('gone')}
+
+    def receive(message):
+        number = number_of(message)
+        if number in errors:
+            raise errors[number]
+        inbox(message)
+
+    subscription = subscribe(node, receive)
+    camera.settle(inbox)
+    thread = lending_thread(subscription)
+    for number in (1002, 1003):
+        camera.send(number)
+    assert number_of(inbox.wait(1)[0]) == 1003
+    assert 'an odd image' in capfd.readouterr().err
+    camera.send(1004)
+    thread.join(DEADLINE_SECONDS)
+    assert not thread.is_alive()
 
 
 def test_dds_alone_on_request(node, subscribe, other):
@@ -401,22 +461,25 @@ def test_only_images_that_came_are_returned(gid):
             assert NUMBER.unpack(end.recv(8)) == (4,)
             end.send(NUMBER.pack(1))
             socket.send_fds(end, [b'.'], [fd])
-            for number in (1, 2, 3):
+            for number, loan in enumerate((1, 2, 3, 2**64 - 1)):
                 pages[:] = number
-                end.send(NOTICE.pack(number, number, 1, 100))
+                end.send(NOTICE.pack(number, loan, 1, 100))
                 (taken,) = receiver.take()
                 assert taken.tolist() == [number] * 100
                 del taken
             end.send(NUMBER.pack(-1))  # The memory is freed, with the next image prepared in it.
             assert receiver.take() == []
             receiver.close()
-            assert [NUMBER.unpack(end.recv(8)) for _ in range(3)] == [(1,), (2,), (3,)]
+            assert [NUMBER.unpack(end.recv(8))[0] for _ in range(4)] == [1, 2, 3, -1]
             assert end.recv(8) == b''
     os.close(fd)
 
 
-def test_wrong_notices_end_the_connection(gid):
+def test_wrong_notices_end_the_connection(gid, monkeypatch):
+    monkeypatch.setattr(shared_receiver, '_MEMORY_SECONDS', 0.01)
     _, fd = allocate_shared(100)
+    empty = os.memfd_create('empty', os.MFD_ALLOW_SEALING)
+    fcntl.fcntl(empty, fcntl.F_ADD_SEALS, fcntl.fcntl(fd, fcntl.F_GET_SEALS))
     loose = os.memfd_create('loose')
     os.ftruncate(loose, 4096)
     with pytest.raises(OSError, match='size of the shared memory could change'):
@@ -427,8 +490,10 @@ def test_wrong_notices_end_the_connection(gid):
         receiver = open_receiver(4)
         for notice, fds in [
             (b'short', []),
+            (NUMBER.pack(1), None),
             (NUMBER.pack(1), []),
             (NUMBER.pack(1), [loose]),
+            (NUMBER.pack(1), [empty]),
             (NUMBER.pack(1), [fd]),
             (NOTICE.pack(1, 1, 2, 1), []),
         ]:
@@ -436,12 +501,12 @@ def test_wrong_notices_end_the_connection(gid):
             end, _ = listener.accept()
             with end:
                 end.send(notice)
-                if notice == NUMBER.pack(1):
+                if notice == NUMBER.pack(1) and fds is not None:
                     socket.send_fds(end, [b'.'], fds)
                 if fds == [fd]:  # Otherwise it would not be read, which resets the connection.
                     end.send(NOTICE.pack(1, 1, 1, 4097))
                 assert not list(receiver.take())
                 assert end.recv(8) == bytes([4, 0, 0, 0, 0, 0, 0, 0]) and end.recv(8) == b''
         receiver.close()
-    os.close(fd)
-    os.close(loose)
+    for each in (fd, loose, empty):
+        os.close(each)

@@ -25,6 +25,7 @@ from trt_ros.nodes.pose import PoseNode
 from trt_ros.ros.codecs.images import RawImageCodec, image_codec
 from trt_ros.ros.dds.cdr import read_image
 from trt_ros.ros.diagnostics import FrameCounts
+from trt_ros.ros.frames import to_frame
 from trt_ros.ros.inputs import ImageTopicsParameters
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.messages import ImageSender
@@ -234,6 +235,22 @@ def test_images_with_the_header_of_the_last_one_are_read_like_others():
     damaged = np.frombuffer(b'\1' + messages[-1][1:], np.uint8)
     with pytest.raises(BadFrameError, match='Unsupported message encoding'):
         read(damaged)
+
+
+def test_a_rehearsal_converts_no_pixels(monkeypatch):
+    def convert(image):
+        converted.append(image.encoding)
+        return to_frame(image._replace(encoding='mono8', data=image.data.copy()))
+
+    monkeypatch.setattr('trt_ros.ros.frames._through_cv_bridge', convert)
+    codec, converted = RawImageCodec(None, 'image'), []
+    read, calls = codec.reader(), []
+    for encoding, expected in [('32SC1', 0), ('mono8', 1), ('8SC1', 1)]:
+        message = np.frombuffer(serialized(1, encoding=encoding), np.uint8)
+        read(message)
+        codec.rehearse(lambda like: calls.append(read(like)), message.copy())
+        assert len(calls) == expected
+    assert converted == ['32SC1', '8SC1']
 
 
 def test_a_read_image_is_not_kept():

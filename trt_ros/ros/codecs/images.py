@@ -52,7 +52,7 @@ class RawImageCodec(ImageCodec):
                     frame = last.value.with_data(message[start:])
                     # Faster than Content().
                     return tuple.__new__(Content, (frame, last.frame_id, (seconds, nanoseconds)))
-            image = read_image(message)
+            image, self.image_at = read_image(message), (-1, 0)
             content = self.frame(image)
             frame = content.value
             if (

@@ -89,7 +89,8 @@ class RclSubscription:
         self._rcl, self._node = rcl, node
         self._on_message, self._on_replaced = callbacks.on_message, callbacks.on_replaced
         self._on_reference, self._rehearse = callbacks.on_reference, callbacks.rehearse
-        self._like_last = np.empty(0, np.uint8)
+        self._zeros: np.ndarray = np.empty(0, np.uint8)
+        self._like_last: np.ndarray = self._zeros
         self._on_missed = callbacks.on_missed or (lambda count: None)
         self._on_lost = callbacks.on_lost or callbacks.on_replaced or partial(self._on_missed, 1)
         self._max_taken = max(1, qos.depth)
@@ -124,6 +125,7 @@ class RclSubscription:
                     self._take_shared,
                     self._rehearse_shared,
                     lambda memory: self._registered_pools.add_memory(memory, memory),
+                    lambda work: attempt(node, self._stopping, work, 'messages'),
                 )
             self._subscription = node.create_subscription(
                 message_type,
@@ -141,7 +143,9 @@ class RclSubscription:
         if rcl.counts_messages:
             self._on_missed(0)
         node.context.on_shutdown(self._wake)
-        self._thread = taking_thread(node, self._stopping, self._take_messages, 'messages')
+        self._thread = taking_thread(
+            node, self._stopping, self._take_messages, 'messages', self._stop_shared
+        )
         if not self._is_polled:
             self._thread.start()
 
@@ -179,6 +183,10 @@ class RclSubscription:
         if self._buffer is not None:
             self._buffer.close()
 
+    def _stop_shared(self) -> None:
+        if self._shared is not None:
+            self._shared.stop()
+
     def _close_shared(self) -> None:
         if self._shared is not None:
             self._shared.close()
@@ -188,8 +196,9 @@ class RclSubscription:
             message = take()
             if message is not None:
                 self._on_message(message)
-                if message.size != self._like_last.size:  # Zeros that are not read take no memory.
-                    self._like_last = np.zeros(message.size, np.uint8)
+                if message.size > self._zeros.size:  # Those that are not read take no memory.
+                    self._zeros = np.zeros(message.size, np.uint8)
+                self._like_last = self._zeros[: message.size]
                 self._like_last[:_HEADER_NBYTES] = message[:_HEADER_NBYTES]
             del message  # Frees its memory for the next one.
         is_more = True
@@ -324,22 +333,33 @@ class RclSubscription:
         return True
 
 
+def attempt(node: Node, stopping: threading.Event, take: Callable[[], object], noun: str) -> bool:
+    """Call `take`, and log its exception; return whether to call it again."""
+    try:
+        take()
+    except InvalidHandle:  # The node was destroyed.
+        stopping.set()
+    except Exception:
+        node.get_logger().error(
+            f'Failed to take {noun}.\n{traceback.format_exc()}', throttle_duration_sec=10.0
+        )
+        stopping.wait(0.1)
+    return not stopping.is_set()
+
+
 def taking_thread(
-    node: Node, stopping: threading.Event, take: Callable[[], object], noun: str
+    node: Node,
+    stopping: threading.Event,
+    take: Callable[[], object],
+    noun: str,
+    end: Callable[[], object] = lambda: None,
 ) -> threading.Thread:
-    """Return a thread that calls `take` until `stopping` is set, and logs its exceptions."""
+    """Return a thread that calls `take` until `stopping` is set, then `end`."""
 
     def run() -> None:
-        while not stopping.is_set():
-            try:
-                take()
-            except InvalidHandle:  # The node was destroyed.
-                stopping.set()
-            except Exception:
-                node.get_logger().error(
-                    f'Failed to take {noun}.\n{traceback.format_exc()}', throttle_duration_sec=10.0
-                )
-                stopping.wait(0.1)
+        while attempt(node, stopping, take, noun):
+            pass
+        end()
 
     return threading.Thread(target=run, name=noun)
 

@@ -33,7 +33,7 @@ VARIABLE = 'TRT_ROS_TRANSPORT'
 #: Time of publication, number of the loan, then where the message is: number of the memory, size.
 #: Loan 0: the messages from this time on come through DDS.
 NOTICE = Struct('<qQQQ')
-RECEIVED_NOTICE = Struct('<qQ16s')
+RECEIVED_NOTICE = Struct('<qq16s')  # Signed, so that any number can be returned.
 PLACE = Struct('<QQ')
 #: Else: the number of memory whose file descriptor follows, or minus the number of freed memory.
 NUMBER = Struct('<q')

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 import os
 import select
 import socket
@@ -28,6 +29,9 @@ from trt_ros.ros.dds.shared_memory import (
 )
 
 _MAX_SWITCHES = _MAX_PLACES = 64
+#: Maximum time between the two packets of new memory, which are sent at once: the publisher may be
+#: stopped in between.
+_MEMORY_SECONDS = 1.0
 #: Time from a rehearsal to the next message: cameras are not earlier, and the code it brought into
 #: the CPU caches is still there.
 _REHEARSAL_NS = 2_000_000
@@ -91,7 +95,7 @@ class _Lender:
         except BlockingIOError:
             self._prepare()
             return None
-        except OSError:  # The publisher has left, or sent something else.
+        except (OSError, ValueError):  # The publisher has left, or sent something else.
             self.close()
             return None
         loan: Any = message.base
@@ -147,6 +151,10 @@ class _Lender:
             self._memory.pop(-number, None)
             self._forget_places()
             return
+        poll = select.poll()
+        poll.register(self.connection, select.POLLIN)
+        if not poll.poll(1e3 * _MEMORY_SECONDS):
+            raise ConnectionResetError
         _, fds, *_ = socket.recv_fds(self.connection, 1, 1, socket.MSG_CMSG_CLOEXEC)
         if not fds:
             raise ConnectionResetError
@@ -190,6 +198,8 @@ class SharedReceiver:
         message, or None, as take() does.
     :param on_due: called likewise, some milliseconds before the next message is due by the period.
     :param on_memory: called with the memory of messages before the first of them.
+    :param attempt: called in each of these threads with its work; returns whether to go on after
+        an exception, which it does not raise.
     """
 
     def __init__(
@@ -199,9 +209,11 @@ class SharedReceiver:
         on_ready: Callable[[Callable[[], np.ndarray | None]], object],
         on_due: Callable[[Callable[[], np.ndarray | None]], object],
         on_memory: Callable[[Memory], object],
+        attempt: Callable[[Callable[[], object]], bool],
     ) -> None:
         self._max_loans, self._is_newest_only = max_loans, is_newest_only
         self._on_ready, self._on_due, self._on_memory = on_ready, on_due, on_memory
+        self._attempt = attempt
         self._lenders: dict[bytes, _Lender | None] = {}  # None: not by shared memory.
         self._waiting: list[np.ndarray] = []
         self._is_closed = False
@@ -235,11 +247,16 @@ class SharedReceiver:
         waiting, self._waiting = self._waiting, []
         return waiting
 
-    def close(self) -> None:
-        """Disconnect and wait for the message in progress."""
+    def stop(self) -> None:
+        """Disconnect; the threads end after the message in progress."""
         self._is_closed = True
         for lender in filter(None, self._lenders.values()):
             lender.close()
+
+    def close(self) -> None:
+        """Disconnect and wait for the message in progress."""
+        self.stop()
+        for lender in filter(None, self._lenders.values()):
             lender.thread.join()
             lender.close()  # Again, as the thread may have been taking a message.
         self._waiting.clear()
@@ -263,6 +280,11 @@ class SharedReceiver:
             self._waiting.append(message)
 
     def _run(self, lender: _Lender) -> None:
+        while self._attempt(partial(self._serve, lender)) and lender.is_open:
+            pass
+        lender.connection.close()
+
+    def _serve(self, lender: _Lender) -> None:
         peek, last = lender.connection.recv, 0
         poll = select.poll()
         poll.register(lender.connection, select.POLLIN)
@@ -276,4 +298,3 @@ class SharedReceiver:
             except OSError:  # The publisher has left, which take() notices.
                 pass
             self._on_ready(lender.take)
-        lender.connection.close()
