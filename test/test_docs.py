@@ -53,11 +53,8 @@ def test_lines_are_short():
     )
 
 
-def test_links_resolve():
+def test_links_resolve_and_none_is_a_path_of_a_machine():
     assert in_pages(broken_links) == {}
-
-
-def test_docs_contain_no_machine_paths():
     assert in_pages(lambda page: MACHINE_PATH.findall(page.read_text())) == {}
 
 

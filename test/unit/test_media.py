@@ -231,7 +231,7 @@ def test_a_video_may_have_the_name_of_a_time_in_this_folder(tmp_path, monkeypatc
     assert len(list(read_video(Path('12:30.mp4')))) == 1
 
 
-def test_a_video_whose_name_opencv_cannot_take_is_refused(tmp_path):
+def test_files_that_are_no_video_or_have_no_picture_and_names_beyond_opencv_are_refused(tmp_path):
     path = tmp_path / f'{LATIN_1}.mp4'
     with pytest.raises(ParameterError, match='not UTF-8'):
         VideoWriter(path, 25.0, (64, 48))
@@ -239,9 +239,6 @@ def test_a_video_whose_name_opencv_cannot_take_is_refused(tmp_path):
     with pytest.raises(BadFrameError, match='not UTF-8') as caught:
         open_video(path)
     assert r'caf\udce9.mp4' in caught.value.problem  # So that it can be logged.
-
-
-def test_a_file_that_is_not_a_video_is_an_error(tmp_path):
     os.mkfifo(tmp_path / 'pipe.mp4')
     with pytest.raises(BadFrameError, match='Not a regular file'):
         open_video(tmp_path / 'pipe.mp4')
@@ -251,9 +248,6 @@ def test_a_file_that_is_not_a_video_is_an_error(tmp_path):
     for path in (Path(__file__), picture):
         with pytest.raises(BadFrameError, match='does not support the format'):
             open_video(path)
-
-
-def test_a_video_without_a_picture_is_an_error(tmp_path):
     path = tmp_path / 'video.mp4'
     write_video(path, [np.zeros((48, 64, 3), np.uint8)])
     data = path.read_bytes()

@@ -100,7 +100,7 @@ def test_a_stated_padding_is_tried_with_each_resize_that_pads(fit):
     assert {each['resize'] for each in json.loads(out)} == {'letterbox', 'letterbox_topleft'}
 
 
-def test_pictures_that_show_nothing_are_reported(fit, tmp_path):
+def test_pictures_that_show_nothing_and_a_network_of_tensors_are_errors(fit, tmp_path):
     import numpy as np
 
     gray = tmp_path / 'gray.png'
@@ -108,6 +108,11 @@ def test_pictures_that_show_nothing_are_reported(fit, tmp_path):
     code, _, err, _ = fit('--scale', '1.0', pictures=[gray])
     assert code == 1
     assert 'This ranking means nothing: no result depends on what these pictures show.' in err
+    from support.task_networks import save_task_networks
+
+    code, _, err, _ = fit(model=save_task_networks(tmp_path)['sum'])
+    assert code == 1
+    assert 'Cause: ' in err
 
 
 def test_decoders_of_different_tasks_are_shown_and_not_compared(fit, tmp_path):
@@ -125,14 +130,6 @@ def test_decoders_of_different_tasks_are_shown_and_not_compared(fit, tmp_path):
     assert 'Scores of different decoders are not compared.' in err
     nodes = {(folder / f'{number}.yaml').read_text().split('trt_ros ')[1] for number in (1, 2)}
     assert {text.split(' ')[0] for text in nodes} == {'depth', 'segmenter'}
-
-
-def test_a_network_of_tensors_is_an_error(fit, tmp_path):
-    from support.task_networks import save_task_networks
-
-    code, _, err, _ = fit(model=save_task_networks(tmp_path)['sum'])
-    assert code == 1
-    assert 'Cause: ' in err
 
 
 @pytest.mark.nightly

@@ -237,7 +237,7 @@ def test_a_video_is_annotated_frame_by_frame(infer, tmp_path):
     annotated.release()
 
 
-def test_bindings_keep_the_commas_of_topics_and_settings():
+def test_lists_may_be_written_as_in_remedies_and_bindings_keep_their_commas():
     parser = ArgumentParser()
     add_option_flags(parser, ['inputs'])
     text = 'x=image:color,depth?mean=0,0,0,1&std=1,1,1,1, h=state:hn,q=tensor:joints#q, z=foo:z'
@@ -247,9 +247,6 @@ def test_bindings_keep_the_commas_of_topics_and_settings():
         'q=tensor:joints#q',
         'z=foo:z',  # Its kind is refused later, by name.
     )
-
-
-def test_lists_may_be_written_as_in_parameters_and_remedies():
     parser = ArgumentParser()
     add_option_flags(parser, ['inputs', 'outputs', 'mean'])
     inputs = ('left=image:left/image_raw', 'q=tensor:joints')

@@ -62,18 +62,15 @@ def test_older_jetson_file_names_are_read(tmp_path):
     }
 
 
-def test_unavailable_jetson_values_are_omitted(orin):
+def test_only_integrated_gpus_are_read_from_sysfs_and_unavailable_values_omitted(orin):
+    assert Monitor(JETSON, orin / 'none').diagnostics() == {}
+    assert 'GPU utilization (%)' in Monitor(JETSON, orin).diagnostics()
+    assert Monitor(DESKTOP, orin)._jetson is None
     files = JetsonFiles(orin)
     write(orin / 'class/devfreq/17000000.gpu', device__load='\n')
     write(orin / 'class/thermal/thermal_zone1', temp='-256000\n')
     (orin / 'class/thermal/cooling_device1/cur_state').unlink()
     assert files.diagnostics() == {'GPU throttle reasons': ''}
-
-
-def test_only_integrated_gpus_are_read_from_sysfs(orin):
-    assert Monitor(JETSON, orin / 'none').diagnostics() == {}
-    assert 'GPU utilization (%)' in Monitor(JETSON, orin).diagnostics()
-    assert Monitor(DESKTOP, orin)._jetson is None
 
 
 def test_nvml_functions_exist_in_cuda_core():

@@ -17,12 +17,19 @@ def placed(*boxes, image_wh=(640, 480)):
     return place_labels(boxes, np.tile(SIZE, (len(boxes), 1)), image_wh).tolist()
 
 
-def test_a_label_stays_in_the_image_and_avoids_a_small_box_above():
+def test_a_label_stays_in_the_image_and_avoids_small_boxes():
     assert placed((600, 2, 640, 300)) == [[580, 0]]  # Covers little of its own box.
     assert placed((600, 2, 640, 30)) == [[580, 30]]  # Above would cover much of it.
     assert placed((0, 0, 640, 480)) == [[0, 0]]
     assert placed((-90, 470, -50, 475)) == [[0, 450]]
     assert placed((100, 100, 200, 200), (110, 82, 122, 96)) == [[100, 200], [110, 62]]
+    pixels = np.full((300, 400, 3), 90, np.uint8)
+    pixels[85:96, 110:121] = (7, 8, 9)
+    boxes, names = ((100, 100, 300, 200), (110, 85, 121, 96)), ('large', 'small')
+    found = detections(*boxes, score=(0.9, 0.5), label=(0, 1), class_names=names)
+    draw_detections(pixels, found)
+    assert (pixels[88:94, 113:118] == (7, 8, 9)).all()
+    assert (pixels[202:212, 102:300] == color_of(0)).all(axis=2).any()
 
 
 def test_labels_of_equal_boxes_do_not_cover_each_other_and_of_very_many_the_rest_is_above():
@@ -41,16 +48,6 @@ def test_labels_of_very_many_boxes_take_little_memory():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 200e6
-
-
-def test_the_label_of_a_large_box_leaves_a_small_neighbor_visible():
-    pixels = np.full((300, 400, 3), 90, np.uint8)
-    pixels[85:96, 110:121] = (7, 8, 9)
-    boxes, names = ((100, 100, 300, 200), (110, 85, 121, 96)), ('large', 'small')
-    found = detections(*boxes, score=(0.9, 0.5), label=(0, 1), class_names=names)
-    draw_detections(pixels, found)
-    assert (pixels[88:94, 113:118] == (7, 8, 9)).all()
-    assert (pixels[202:212, 102:300] == color_of(0)).all(axis=2).any()
 
 
 @pytest.mark.parametrize(

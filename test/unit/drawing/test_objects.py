@@ -49,7 +49,7 @@ def test_further_masks_are_drawn_without_their_class_0():
     assert (pixels[2:] == color_of(2)).all()
 
 
-def test_a_box_is_drawn_along_its_edges_in_the_color_of_its_class():
+def test_a_box_is_drawn_along_its_edges_in_the_color_of_its_class_and_the_best_on_top():
     pixels = gray()
     draw_detections(pixels, BOX)
     for edge in (pixels[60:120, 60], pixels[120, 60:140], pixels[60:120, 140]):
@@ -57,6 +57,10 @@ def test_a_box_is_drawn_along_its_edges_in_the_color_of_its_class():
     assert (pixels[60:110, 70:130] == 90).all()
     assert (pixels[130:] == 90).all()
     assert (pixels[36:48, 62:80] != 90).any()
+    pixels = gray()
+    box = (60, 50, 140, 120)
+    draw_detections(pixels, detections(box, box, score=(0.9, 0.3), label=(0, 1)))
+    assert (pixels[60:120, 60] == color_of(0)).all()
 
 
 @pytest.mark.parametrize(
@@ -67,13 +71,6 @@ def test_draws_box_at_or_beyond_the_edge(box):
     name = 'a name far longer than the box is wide'
     draw_detections(pixels, detections(box, class_names=(name,)))
     assert (pixels != 90).any()
-
-
-def test_the_best_detection_is_on_top():
-    pixels = gray()
-    box = (60, 50, 140, 120)
-    draw_detections(pixels, detections(box, box, score=(0.9, 0.3), label=(0, 1)))
-    assert (pixels[60:120, 60] == color_of(0)).all()
 
 
 def test_a_rotated_box_is_drawn_along_its_edges():

@@ -40,12 +40,14 @@ def test_scores_are_suppressed_per_class_and_without_labels_are_of_one():
     assert decode('boxes', outputs) == [(0, 0.9, FOUR[1]), (0, 0.5, FOUR[2])]
 
 
-def test_nothing_is_found_in_no_rows_or_beside_nan():
+def test_nothing_is_found_in_no_rows_beside_nan_or_of_no_class():
     outputs = {'boxes': np.zeros((0, 4)), 'labels': np.zeros(0, int), 'scores': np.zeros(0)}
     assert decode('boxes', outputs, 'boxes (?, 4); labels (?) int64; scores (?)') == []
     output = np.zeros((1, 7, 20), np.float32)
     output[0, :, 3] = [50, 50, 20, 20, 0.9, np.nan, 0]
     assert decode('yolov8', {'output0': output}) == []
+    assert tensorflow((3, 1e38, np.nan, np.inf)) == [2]
+    assert tensorflow((3, 0, 2, 1)) == [2, 0]
 
 
 @pytest.mark.parametrize('count', [0, 2, 4, 99, -1])
@@ -74,11 +76,6 @@ def tensorflow(classes=(3, 1, 2, 1), **count):
 )
 def test_a_number_of_boxes_that_is_no_number_is_no_error(count, labels):
     assert tensorflow(num_detections=count) == labels
-
-
-def test_classes_that_are_no_class_indices_or_background_are_dropped():
-    assert tensorflow((3, 1e38, np.nan, np.inf)) == [2]
-    assert tensorflow((3, 0, 2, 1)) == [2, 0]
 
 
 @pytest.mark.parametrize('given', [['cat', 'dog'], ['background', 'cat', 'dog']], ids=len)

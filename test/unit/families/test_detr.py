@@ -60,13 +60,10 @@ def test_masks_are_the_resized_logits_above_0_wherever_the_box_is():
         assert np.array_equal(alone, bilinear(plane, rows, cols) > 0)
 
 
-def test_one_query_of_two_classes_has_its_mask_twice():
+def test_one_query_of_two_classes_has_its_mask_twice_and_one_without_a_mask_is_kept():
     found = decode(outputs(({0: 1.0, 2: 2.0}, 0, 0, 2, 2)))
     assert found.detections.labels.tolist() == [2, 0]
     assert [np.count_nonzero(mask) for mask in found.masks] == [16, 16]
-
-
-def test_an_object_without_a_mask_is_kept():
     tensors = outputs(({0: 1.0}, 0, 0, 2, 2), ({0: 2.0}, 4, 4, 6, 6))
     tensors['masks'][0, 1] = [[-1.0], *[[np.nan]] * (GRID - 1)]
     found = decode(tensors)

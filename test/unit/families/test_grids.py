@@ -38,10 +38,14 @@ def test_zeros_are_the_published_anchors(family, published):
     assert sizes == published.split()
 
 
-def test_box_size_that_overflows_is_dropped():
+def test_each_class_that_passes_is_a_detection_unless_its_size_overflows():
     output = np.zeros((1, 126, 6), np.float32)
     output[0, 3] = [0, 0, 1000, 0, 1, 0.9]
     assert len(decode('yolox', {'output': output})) == 0
+    output = np.zeros((1, 126, 35), np.float32)
+    output[0, 40, :3] = [0.5, 0, 0.75]
+    found = decode('nanodet', {'output': output})
+    assert (found.scores.tolist(), found.labels.tolist()) == ([0.75, 0.5], [2, 0])
 
 
 def test_decoded_boxes_are_refused_with_the_parameters_that_decode_them():
@@ -75,13 +79,6 @@ def test_the_number_of_bins_follows_from_the_classes(channels, classes, bins):
     described = f'output (1, 7, {channels})'
     head = open_as('nanodet_plus', described, hw=(16, 16), class_count=classes)
     assert head.reading.symbols.get('D') == bins
-
-
-def test_each_class_of_nanodet_that_passes_is_a_detection():
-    output = np.zeros((1, 126, 35), np.float32)
-    output[0, 40, :3] = [0.5, 0, 0.75]
-    found = decode('nanodet', {'output': output})
-    assert (found.scores.tolist(), found.labels.tolist()) == ([0.75, 0.5], [2, 0])
 
 
 def centers(*placed, size=(4, 2)):

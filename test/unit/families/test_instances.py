@@ -35,7 +35,7 @@ def left_half(value=9.0):
     return plane
 
 
-def test_mask_is_limited_to_its_box_and_to_values_above_half():
+def test_mask_is_limited_to_its_box_and_empty_where_that_has_no_pixel():
     found = decode(outputs((30, 20, 20, 10, 1, 0.9, [1.0]), prototypes=left_half()))
     assert found.detections.xyxy.tolist() == [[20, 15, 40, 25]]
     assert found.detections.labels.tolist() == [1]
@@ -43,6 +43,10 @@ def test_mask_is_limited_to_its_box_and_to_values_above_half():
     assert found.masks[0].shape == (10, 20)
     # Halfway between the centers of the cells (30 and 34) the probability is a half.
     assert found.masks[0].tolist() == [[True] * 12 + [False] * 8] * 10
+    small, of_nan = (30.8, 20, 0.4, 10, 0, 0.5, [1.0]), (30, 50, 20, 10, 0, 0.4, [np.nan])
+    found = decode(outputs(small, of_nan, prototypes=left_half()))
+    assert [mask.shape for mask in found.masks] == [(10, 0), (10, 20)]
+    assert not found.paint(np.ones(2, np.uint8)).any()
 
 
 @pytest.mark.parametrize('resize', ['stretch', 'letterbox'])
@@ -101,10 +105,3 @@ def test_boxes_that_are_suppressed_keep_no_mask():
     )
     assert len(found) == len(found.detections) == 1
     assert not found.masks[0][:, :12].any()
-
-
-def test_a_box_too_small_for_a_pixel_or_of_nan_has_an_empty_mask():
-    small, of_nan = (30.8, 20, 0.4, 10, 0, 0.5, [1.0]), (30, 50, 20, 10, 0, 0.4, [np.nan])
-    found = decode(outputs(small, of_nan, prototypes=left_half()))
-    assert [mask.shape for mask in found.masks] == [(10, 0), (10, 20)]
-    assert not found.paint(np.ones(2, np.uint8)).any()

@@ -58,13 +58,18 @@ def test_rows_of_tusimple_in_the_pixels_of_the_image():
     np.testing.assert_allclose(found.keypoints[0, :, 0], 49.5 * 1280 / 99, atol=0.01)
 
 
-def test_lanes_of_two_points_or_of_a_low_score_are_left_out():
+def test_lanes_of_two_points_or_of_a_low_score_or_beyond_the_limit_are_left_out():
     lanes = {0: {1: 5, 2: 6}, 1: {1: 9, 2: 9, 3: 9}}
     assert decode(outputs(lanes)).detections.labels.tolist() == [1]
     unsure = outputs({3: {1: 9, 2: 9, 3: 9}})
     unsure['out'][0, -1, 1:4, 3] = 19.9
     assert decode(unsure, score=0.5).detections.labels.tolist() == [3]
     assert len(decode(unsure, score=0.6)) == 0
+    points = {row: 99 for row in range(3, 9)}
+    tensors = outputs({0: points, 1: points, 2: points})
+    asked = Thresholds(0.25, max_detections=1, classes=['2', '3'])
+    found = head('ufld', tensors)(tensors, INPUT, ClassThresholds.of(asked, ()))
+    assert found.detections.labels.tolist() == [2]
 
 
 @pytest.mark.parametrize(
@@ -76,14 +81,6 @@ def test_rows_with_nan_or_infinity_have_no_point_but_a_cell_may_be_impossible(va
     found = decode(tensors)
     assert found.keypoints[0, :, 2].nonzero()[0].tolist() == points
     assert np.isfinite(found.keypoints).all()
-
-
-def test_lanes_are_chosen_before_the_limit():
-    points = {row: 99 for row in range(3, 9)}
-    tensors = outputs({0: points, 1: points, 2: points})
-    asked = Thresholds(0.25, max_detections=1, classes=['2', '3'])
-    found = head('ufld', tensors)(tensors, INPUT, ClassThresholds.of(asked, ()))
-    assert found.detections.labels.tolist() == [2]
 
 
 SIZES = {'ufld_v2_culane': (200, 100, 72, 81), 'ufld_v2_tusimple': (100, 100, 56, 41)}

@@ -127,7 +127,7 @@ def test_other_shapes_are_refused(family, name, shape):
         head(tensors, WHOLE)
 
 
-def test_segments_of_other_classes_keep_their_pixels():
+def test_segments_of_other_classes_keep_their_pixels_and_thresholds_limit_them():
     tensors = outputs((0, 0.6, 0, 0, 8, 8), (1, 0.9, 0, 0, 8, 1))
     asked = Thresholds(0.25, max_detections=1, classes=['0'])
     head = head_of('maskformer_panoptic', tensors)
@@ -137,6 +137,9 @@ def test_segments_of_other_classes_keep_their_pixels():
     assert [mask.all() for mask in found.masks] == [True]
     refused = replace(asked, class_scores={'0': 0.7})
     assert len(head(tensors, WHOLE, ClassThresholds.of(refused, ()))) == 0
+    tensors = outputs((0, 0.6, 0, 0, 4, 4), (1, 0.8, 4, 0, 8, 4), (2, 0.7, 0, 4, 4, 8))
+    assert panoptic(tensors, score=0.65).detections.labels.tolist() == [1, 2]
+    assert panoptic(tensors, max_detections=1).detections.labels.tolist() == [1]
 
 
 def plain_segments(tensors, letterbox):
@@ -177,9 +180,3 @@ def test_segments_are_those_of_the_paper_with_many_duplicates(resize, image_wh):
         whole = np.zeros(exact.shape, bool)
         whole[y : y + mask.shape[0], x : x + mask.shape[1]] = mask
         assert np.count_nonzero(whole != exact) <= 1  # Rounding.
-
-
-def test_thresholds_limit_the_segments():
-    tensors = outputs((0, 0.6, 0, 0, 4, 4), (1, 0.8, 4, 0, 8, 4), (2, 0.7, 0, 4, 4, 8))
-    assert panoptic(tensors, score=0.65).detections.labels.tolist() == [1, 2]
-    assert panoptic(tensors, max_detections=1).detections.labels.tolist() == [1]

@@ -66,7 +66,7 @@ def test_rotated_iou_of_identical_half_turned_and_distant_boxes():
     assert probabilistic_iou(box, others).tolist() == pytest.approx([1, 1, 0], abs=2e-3)
 
 
-def test_a_suppressed_box_suppresses_no_other():
+def test_a_suppressed_box_suppresses_no_other_and_those_beyond_the_image_are_left_out():
     # Each resembles the next one by more than the threshold, the first and the last do not.
     chain = [(50 + 6 * i, 50, 40, 20, 0, 0.9 - i / 10, 0.0) for i in range(3)]
     boxes = np.array([(*box[:4], box[6]) for box in chain])
@@ -78,9 +78,6 @@ def test_a_suppressed_box_suppresses_no_other():
         Thresholds(score=0.25, iou=float(likeness[0, 2] + likeness[0, 1]) / 2, max_detections=9),
     )
     assert found.scores.tolist() == pytest.approx([0.9, 0.7])
-
-
-def test_boxes_beyond_the_image_are_kept_only_if_they_intersect_it():
     found = decode(head((-5, 50, 40, 10, 0, 0.9, 0.0), (-5, 120, 40, 5, 0, 0.8, math.pi / 2)))
     assert found.cxcywh.tolist() == [[-5, 50, 40, 10]]
 

@@ -61,14 +61,11 @@ def test_nms_uses_the_networks_iou_threshold_per_class_and_any_two_opposite_corn
     assert detect([(30, 10, 10, 30)], [(0.9, 0)]) == [(*A, 0)]
 
 
-def test_higher_score_threshold_applies_and_the_networks_is_exclusive():
+def test_score_thresholds_and_limits_are_those_of_the_network_and_of_the_caller():
     boxes, scores = [A, FAR], [(0.9, 0), (0.5, 0)]
     assert detect(boxes, scores, score_threshold=0.5) == [(*A, 0), (*FAR, 0)]
     assert detect(boxes, scores, score_threshold=0.6) == [(*A, 0)]
     assert detect(boxes, scores, asked_score=0.5) == [(*A, 0)]
-
-
-def test_limits_keep_the_best_of_each_class_and_of_all():
     boxes, scores = [A, FAR, FAR], [(0.9, 0), (0.8, 0), (0, 0.7)]
     assert detect(boxes, scores, per_class=1) == [(*A, 0), (*FAR, 1)]
     assert detect(boxes, scores, in_all=2) == [(*A, 0), (*FAR, 0)]

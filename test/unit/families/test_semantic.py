@@ -16,16 +16,13 @@ def head_of(cells, letterbox=FOUR, **how):
     return open_as('semantic', {'out': cells}, hw=letterbox.input_hw, **how)
 
 
-def test_the_best_class_wins_and_of_equals_the_first():
+def test_the_best_class_wins_and_of_equals_the_first_and_channels_may_come_last():
     cells = np.zeros((1, 3, 4, 4), np.float32)
     cells[0, 2, 0] = 1
     cells[0, 1, 1] = cells[0, 2, 1] = 5
     labels = decode(cells)
     assert labels.dtype == np.uint8
     assert labels.tolist() == [[2] * 4, [1] * 4, [0] * 4, [0] * 4]
-
-
-def test_channels_may_come_last():
     cells = np.random.default_rng(0).normal(size=(1, 5, 16, 16)).astype(np.float32)
     letterbox = Letterbox.fit((50, 40), (64, 64), 'letterbox')
     last = np.ascontiguousarray(cells.transpose(0, 2, 3, 1))

@@ -36,12 +36,9 @@ def test_probabilities_stay_as_they_are_and_logits_go_through_softmax(values, ex
     assert (found.tolist(), found.dtype) == (pytest.approx(expected), np.float32)
 
 
-def test_probabilities_in_half_precision_are_known_as_such():
+def test_probabilities_may_be_of_half_precision_and_the_best_come_first():
     values = np.random.default_rng(0).dirichlet(np.ones(1000)).astype(np.float16)
     assert scores(*values, dtype=np.float16).scores.tolist() == values.tolist()
-
-
-def test_the_best_come_first_and_of_equals_the_first():
     found = scores(0.1, 0.4, 0.05, 0.4, 0.05)
     assert found.top(3).tolist() == [1, 3, 0]
     assert found.top(99).tolist() == [1, 3, 0, 2, 4]

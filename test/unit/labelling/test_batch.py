@@ -58,10 +58,12 @@ def test_recordings_are_found_below_a_folder(drives, more, names):
     )
 
 
-def test_recordings_of_the_same_name_keep_their_folders(drives):
+def test_recordings_of_the_same_name_keep_their_folders_and_those_of_folders_need_the_flag(drives):
     paths = [drives / 'day_1/front.mcap', drives / 'day_2/front', drives / 'day_1/rear.mcap']
     names = [str(each) for each in output_names(find_recordings(paths))]
     assert names == ['day_1/front.mcap', 'day_2/front.mcap', 'day_1/rear.mcap']
+    with pytest.raises(ParameterError, match='--recursive'):
+        find_recordings([drives / 'empty'])
 
 
 @pytest.mark.parametrize('more', ['a.db3', 'day_1', 'day_3/../a.db3'])
@@ -74,11 +76,6 @@ def test_a_recording_that_is_named_twice_is_refused(drives, more):
 def test_patterns_that_leave_nothing_are_refused(drives, more):
     with pytest.raises(ParameterError, match='Correct the patterns'):
         find_recordings([drives], **more)
-
-
-def test_a_folder_of_folders_names_the_flag(drives):
-    with pytest.raises(ParameterError, match='--recursive'):
-        find_recordings([drives / 'empty'])
 
 
 def test_the_report_has_the_last_outcome_of_each_recording(tmp_path):

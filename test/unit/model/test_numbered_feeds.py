@@ -129,7 +129,7 @@ def test_uniform_noise_is_uniform_and_below_1(dtype):
         assert largest_distance(values, lambda x: x) < 1.95
 
 
-def test_narrow_noise_is_the_rounded_wide_noise():
+def test_narrow_noise_is_the_rounded_wide_noise_and_that_of_other_runs_another():
     wide = staged('noise:normal?seed=3', (1000,))
     assert np.array_equal(staged('noise:normal?seed=3', (1000,), 'float64'), wide)
     assert np.array_equal(
@@ -137,6 +137,13 @@ def test_narrow_noise_is_the_rounded_wide_noise():
     )
     narrow = widen(staged('noise:normal?seed=3', (1000,), 'bfloat16'))
     np.testing.assert_allclose(narrow, wide, rtol=2**-8)
+    found = [
+        staged(f'noise:uniform?seed={seed}', (50,), run=run).tobytes()
+        for seed in (0, 1, 1 << 32, (1 << 64) - 1)
+        for run in (0, 1, 1 << 32)
+    ]
+    assert len(set(found)) == len(found)
+    assert staged('noise:uniform', (50,)).tobytes() == found[0]
 
 
 @pytest.mark.parametrize(
@@ -185,13 +192,3 @@ def test_a_counter_fills_any_shape_and_dtype():
         found = staged('counter:3', (2, -1, 3), dtype, run=4)
         assert found.dtype == dtype and found.tolist() == np.full((2, 1, 3), 4).tolist()
     assert widen(staged('counter:3', (2,), 'bfloat16', run=3)).tolist() == [3, 3]
-
-
-def test_noise_of_other_runs_and_seeds_is_other_noise():
-    found = [
-        staged(f'noise:uniform?seed={seed}', (50,), run=run).tobytes()
-        for seed in (0, 1, 1 << 32, (1 << 64) - 1)
-        for run in (0, 1, 1 << 32)
-    ]
-    assert len(set(found)) == len(found)
-    assert staged('noise:uniform', (50,)).tobytes() == found[0]

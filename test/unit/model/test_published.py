@@ -150,9 +150,11 @@ def test_files_of_the_folder_above_onnx_are_those_of_the_hub(tmp_path):
     )
 
 
-def test_a_gray_level_that_cannot_be_is_ignored():
+def test_impossible_gray_levels_are_ignored_and_characters_are_between_none_and_a_space():
     metadata = {'model_info resize_type': 'fit_to_window', 'model_info pad_value': '256'}
     assert read_published('model.onnx', metadata).preprocess == {}
+    assert class_names((), '', {'character': 'a\nb\n'}, 4) == ('blank', 'a', 'b', ' ')
+    assert class_names((), '', {'character': '0\n90\n180'}, 3) == ('0', '90', '180')  # Classes.
 
 
 def test_metadata_of_openvino_is_read():
@@ -193,11 +195,6 @@ def test_metadata_of_openvino_is_read():
 )
 def test_names_in_all_dialects(key, text):
     assert class_names((), '', {key: text}, None) == ('cat', 'dog')
-
-
-def test_characters_of_networks_that_read_text_are_between_none_and_a_space():
-    assert class_names((), '', {'character': 'a\nb\n'}, 4) == ('blank', 'a', 'b', ' ')
-    assert class_names((), '', {'character': '0\n90\n180'}, 3) == ('0', '90', '180')  # Classes.
 
 
 def test_a_pipeline_takes_and_tells_what_is_published_unless_options_say_otherwise(tmp_path):

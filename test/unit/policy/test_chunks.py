@@ -76,16 +76,13 @@ def test_temporal_ensembling_weighs_as_act_does():
     assert chunks.at(3.0).tolist() == pytest.approx([weights @ [2, 4, 8] / weights.sum()] * 2)
 
 
-def test_without_chunks_an_action_counts_until_the_next():
+def test_without_chunks_an_action_counts_until_the_next_and_with_one_until_its_end():
     chunks = ActionChunks('newest', 0.1)
     assert chunks.at(0.0) is None
     chunks.add(0.0, np.array([[1.0, 2.0]]), 0.0)
     assert chunks.at(5.0).tolist() == [1, 2]
     chunks.clear()
     assert chunks.at(5.0) is None and chunks.horizon == 0
-
-
-def test_actions_that_follow_end_with_the_chunk():
     chunks = ActionChunks('newest', 0.1)
     chunks.add(1.0, np.arange(4.0)[:, np.newaxis], 1.0)
     assert chunks.after(1.1, 2).tolist() == [[1], [2]]

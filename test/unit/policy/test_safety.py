@@ -43,10 +43,14 @@ def running(now: float = 0.0, **options) -> Safety:
     return safety
 
 
-def test_nothing_is_commanded_before_the_first_action():
+def test_nothing_is_commanded_before_the_first_action_and_limits_clip_and_count():
     safety = Safety(OPTIONS)
     assert safety.command(0.0, None) is None and safety.reason == NO_ACTION
     assert not safety.holds
+    safety = running(low=np.array([-1.0, -1.0]), high=np.array([1.5, 3.0]))
+    safety.observe(0.02)
+    assert safety.command(0.02, np.array([2.0, -5.0])).tolist() == [1.5, -1]
+    assert safety.clipped == 2
 
 
 def test_the_hold_keeps_the_last_command_until_a_run_is_good_again():
@@ -148,13 +152,6 @@ def test_the_hold_goes_to_a_pose_and_sets_velocities_to_zero():
     found = [safety.command(6.0 + t, None).tolist() for t in (0.0, 0.5, 1.0, 2.0)]
     assert [each[1] for each in found] == [0, 0, 0, 0]
     assert [each[0] for each in found] == pytest.approx([start, (start + 0.5) / 2, 0.5, 0.5])
-
-
-def test_limits_clip_and_count():
-    safety = running(low=np.array([-1.0, -1.0]), high=np.array([1.5, 3.0]))
-    safety.observe(0.02)
-    assert safety.command(0.02, np.array([2.0, -5.0])).tolist() == [1.5, -1]
-    assert safety.clipped == 2
 
 
 def test_time_that_jumps_back_holds_until_there_is_a_run_again():

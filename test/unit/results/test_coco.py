@@ -82,7 +82,7 @@ def test_masks_are_encoded_as_by_pycocotools(window):
         }
 
 
-def test_instances_have_their_masks():
+def test_instances_have_their_masks_and_rotated_boxes_are_polygons():
     masks, places = (
         [np.ones((12, 16), bool), np.eye(48, 64, dtype=bool)],
         np.int32([[8, 4], [0, 0]]),
@@ -91,9 +91,6 @@ def test_instances_have_their_masks():
     assert [each['segmentation'] for each in entries] == [
         run_lengths(mask, place, WH) for mask, place in zip(masks, places)
     ]
-
-
-def test_rotated_boxes_are_polygons():
     result = OrientedBoxes(
         np.float32([[32, 24, 20, 10]]), np.float32([np.pi / 2]), np.float32([0.9]), np.int32([1])
     )

@@ -313,16 +313,13 @@ def test_another_number_of_elements_than_the_input_has_is_refused():
         open_text('twist:t#linear[x,y]', shape=(1, 3))
 
 
-def test_two_inputs_share_a_message():
+def test_two_inputs_share_a_message_whose_type_decides_whether_it_has_a_stamp():
     bindings = parse_bindings(('a=joints:t#position[hip]', 'b=joints:t#velocity[knee]'))
     found = open_codec(*bindings).reader()(serialized(joints())).value
     assert {name: value.tolist() for name, value in found.items()} == {
         'position[hip]': [1],
         'velocity[knee]': [5],
     }
-
-
-def test_the_type_decides_whether_messages_have_a_stamp():
     assert not open_text('twist:t', kind=Twist).has_stamp
     assert open_text('twist:t', kind=TwistStamped).has_stamp
 

@@ -58,7 +58,7 @@ def test_detections_whose_score_is_not_finite_are_left_out(score):
     assert found.scores.tolist() == [0.5, 0.75]
 
 
-def test_a_score_of_nan_does_not_hide_the_best_one():
+def test_a_score_of_nan_does_not_hide_the_best_one_and_no_boxes_in_space_are_none():
     message = message_of(0.5)
     for score, name in ((0.75, 'best'), (float('nan'), 'none')):
         hypothesis = ObjectHypothesis(class_id=name, score=score)
@@ -69,6 +69,8 @@ def test_a_score_of_nan_does_not_hide_the_best_one():
     assert read_boxes(serialized(message), ClassIds()).scores.tolist() == [0.75]
     entries = read_detections(serialized(message))
     assert entries[0][:2] == ('best', 0.75)
+    found = boxes_in_space(Detection3DArray(), ClassIds())
+    assert (found.detections, found.centers.shape, found.quaternions.shape) == ([], (0, 3), (0, 4))
 
 
 @pytest.mark.parametrize('number', [float('nan'), float('inf'), float('-inf')])
@@ -98,8 +100,3 @@ def test_boxes_in_space_whose_numbers_no_box_has_are_left_out(field, number):
     assert found.sizes.tolist() == [[2, 0, 3]] * 2
     assert found.quaternions.tolist() == [[0, 0, 0, 0.5]] * 2
     assert (found.frame_id, found.scores.tolist()) == ('odom', [0.25] * 2)
-
-
-def test_a_message_without_boxes_in_space_has_none():
-    found = boxes_in_space(Detection3DArray(), ClassIds())
-    assert (found.detections, found.centers.shape, found.quaternions.shape) == ([], (0, 3), (0, 4))

@@ -45,11 +45,16 @@ def waiting(matcher):
     return sum(len(queue.messages) for queue in matcher._queues)
 
 
-def test_one_topic_needs_no_partner():
+def test_one_topic_needs_no_partner_and_clear_forgets_stamps():
     exact, drops = matcher(1)
     assert matched(exact, (0, 1), (0, 2), (0, 2), (0, 1)) == [(1,), (2,), (2,), (1,)]
     assert drops == {}
     assert exact.is_jump(0, -MAX_REORDERING_NS)
+    exact, drops = matcher()
+    assert matched(exact, (0, 5), (1, 5), (0, 6)) == [(5, 5)]
+    exact.clear(JUMPED)
+    assert (waiting(exact), drops) == (0, {(0, JUMPED): 1})
+    assert matched(exact, (0, 3), (1, 3)) == [(3, 3)]
 
 
 @pytest.mark.parametrize(
@@ -98,14 +103,6 @@ def test_the_closest_stamps_meet_then_the_newest():
     assert matched(near, (0, 95), (0, 105), (1, 100)) == [(105, 100)]
 
 
-def test_clear_forgets_stamps():
-    exact, drops = matcher()
-    assert matched(exact, (0, 5), (1, 5), (0, 6)) == [(5, 5)]
-    exact.clear(JUMPED)
-    assert (waiting(exact), drops) == (0, {(0, JUMPED): 1})
-    assert matched(exact, (0, 3), (1, 3)) == [(3, 3)]
-
-
 def test_a_stamp_far_behind_is_a_jump_of_time():
     exact, _ = matcher()
     assert not exact.is_jump(0, 0)
@@ -146,7 +143,7 @@ def sampler(*max_ages_ns):
     return Sampler(max_ages_ns, drops), drops
 
 
-def test_a_sample_has_the_newest_message_of_each_topic_again_and_again():
+def test_a_sample_has_the_newest_message_of_each_topic_and_older_ones_are_dropped():
     newest, drops = sampler(None, None)
     newest.add(0, 1, 'a')
     assert newest.sample(1) is None
@@ -156,9 +153,6 @@ def test_a_sample_has_the_newest_message_of_each_topic_again_and_again():
     newest.add(0, 3, 'd')  # 'b' was used.
     assert newest.sample(4) == ('d', 'c')
     assert drops == {(0, REPLACED): 1}
-
-
-def test_a_message_older_than_the_present_one_is_dropped():
     newest, drops = sampler(None)
     newest.add(0, 2, 'b')
     newest.add(0, 1, 'a')

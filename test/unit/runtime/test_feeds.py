@@ -228,12 +228,16 @@ def test_a_constant_of_one_row_is_repeated_for_each_image_of_a_batch(write):
     assert [each['y'].ravel().tolist() for each in found] == [[1, 2], [2, 2], [3, 2]]
 
 
-def test_outputs_are_chosen_and_ordered(counter):
+def test_a_network_of_arrays_is_opened_by_its_path_and_its_outputs_are_chosen(counter):
     with open_pipeline(counter, inputs=('*=tensor:t',), outputs=('total', 'hn')) as pipeline:
         one = np.ones((1, 2), np.float32)
         assert list(pipeline({'step': one, 'h': one})) == ['total', 'hn']
     with pytest.raises(ParameterError, match='outputs names sum, which the network does not have'):
         open_pipeline(counter, inputs=('*=tensor:t',), outputs=('sum',))
+    options = {'inputs': ('step=tensor:step', 'h=state:hn'), 'backend': 'onnxruntime'}
+    with Pipeline.open(counter, **options) as pipeline:
+        assert 'decoder tensor: the network gets no image' in pipeline.log_lines
+        assert pipeline({'step': np.array([[1, 2]])})['hn'].tolist() == [[1, 2]]
 
 
 def test_an_image_network_with_a_state_runs_image_by_image(write):
@@ -440,10 +444,3 @@ def test_a_state_is_suggested_by_names_and_with_its_reason(tmp_path, state, outp
     binding = f'state:{output}' if is_state else f'tensor:{state}'
     assert f"['x=tensor:x', '{state}={binding}'] or the like" in caught.value.remedy
     assert why in caught.value.remedy
-
-
-def test_a_network_of_arrays_is_opened_by_its_path_and_bindings(counter):
-    options = {'inputs': ('step=tensor:step', 'h=state:hn'), 'backend': 'onnxruntime'}
-    with Pipeline.open(counter, **options) as pipeline:
-        assert 'decoder tensor: the network gets no image' in pipeline.log_lines
-        assert pipeline({'step': np.array([[1, 2]])})['hn'].tolist() == [[1, 2]]

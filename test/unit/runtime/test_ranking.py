@@ -87,13 +87,10 @@ def test_the_preprocessing_of_the_training_is_tied_with_the_best(task, published
     assert true.score > 0.75 * best.score > 0
 
 
-def test_given_options_are_not_varied(rank, pictures):
+def test_given_options_are_not_varied_and_truth_decides_instead_of_the_results(rank, pictures):
     order = rank(pictures[:1], channel_order='bgr', resize='letterbox', scale=1 / 255, **HALF)
     assert len(order) == 1
     assert order[0].candidate.options.channel_order == 'bgr'
-
-
-def test_truth_decides_instead_of_the_results(rank, pictures):
     """A network that is told wrong counts of objects prefers to see none."""
     order = rank(pictures[:1], truths=[Truth(0)], published=BGR_255, resize='letterbox')
     assert order[0].score == 1.0

@@ -187,11 +187,16 @@ def test_vectors_without_a_direction_are_no_appearance(make, nothing):
     assert appearance_of(tracker).tolist() == [[1, 0, 0]]
 
 
-def test_an_image_without_vectors_changes_no_appearance(make):
+def test_the_appearance_is_a_mean_weighted_by_scores_of_images_with_vectors(make):
     tracker = seen_red(make)
     assert ids_of(tracker, detections(box(0), box(100)), 1.3) == [1]
     assert appearance_of(tracker).tolist() == [[1, 0, 0], [0, 0, 0]]
     assert ids_of(tracker, detections(box(600)), 1.5, RED) == [1]
+    # 0.95 + 0.05 * (1 - (0.7 - 0.4) / (1 - 0.4)) = 0.975 remain of the mean.
+    tracker, options = seen_red(make), TrackOptions(high_score=0.4)
+    ids_of(tracker, detections(box(0), score=0.7), 1.3, BLUE, options)
+    expected = np.array([0.975, 0.025, 0]) / np.hypot(0.975, 0.025)
+    assert appearance_of(tracker)[0] == pytest.approx(expected, rel=1e-5)
 
 
 def test_vectors_of_another_size_replace_all_appearances(make):
@@ -212,14 +217,6 @@ def test_vectors_of_other_detections_are_refused_and_change_nothing(make, shape)
         tracker.update(detections(box(0), box(9)), 9 * SECOND, vectors=np.ones(shape))
     assert tracker.resets == 0
     assert ids_of(tracker, detections(box(600)), 1.5, RED) == [1]
-
-
-def test_the_appearance_is_a_mean_weighted_by_scores(make):
-    # 0.95 + 0.05 * (1 - (0.7 - 0.4) / (1 - 0.4)) = 0.975 remain of the mean.
-    tracker, options = seen_red(make), TrackOptions(high_score=0.4)
-    ids_of(tracker, detections(box(0), score=0.7), 1.3, BLUE, options)
-    expected = np.array([0.975, 0.025, 0]) / np.hypot(0.975, 0.025)
-    assert appearance_of(tracker)[0] == pytest.approx(expected, rel=1e-5)
 
 
 def test_each_detection_is_trusted_by_the_high_score_of_its_class():

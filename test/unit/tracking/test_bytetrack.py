@@ -24,13 +24,18 @@ def ids_of(tracker, found, seconds, options=DEFAULT_OPTIONS):
     return tracker.update(found, round(seconds * SECOND), options).ids.tolist()
 
 
-def test_a_track_gets_its_identity_with_its_second_detection(make):
+def test_a_track_gets_its_identity_with_its_second_detection_which_no_other_camera_has(make):
     tracker = make()
     assert ids_of(tracker, detections((0, 0, 10, 10)), 1.0) == []
     assert ids_of(tracker, detections((1, 0, 11, 10)), 1.1) == [1]
     once = TrackOptions(min_hits=1)
     both = detections((2, 0, 12, 10), (50, 50, 60, 60))
     assert ids_of(tracker, both, 1.2, once) == [1, 2]
+    shared = itertools.count(1)
+    cameras = [make(shared), make(shared)]
+    for seconds in (1.0, 1.1):
+        found = [ids_of(camera, detections((0, 0, 20, 20)), seconds) for camera in cameras]
+    assert found == [[1], [2]]
 
 
 def test_identities_are_in_the_order_of_the_detections_also_of_two_images_of_one_time(make):
@@ -110,14 +115,6 @@ def test_a_jump_of_the_time_ends_all_tracks_and_never_repeats_an_identity(make, 
     assert ids_of(tracker, detections((0, 0, 20, 20)), later) == []
     assert tracker.resets == 1
     assert ids_of(tracker, detections((0, 0, 20, 20)), later + 0.1) == [2]
-
-
-def test_cameras_that_share_their_identities_never_have_the_same_one(make):
-    shared = itertools.count(1)
-    cameras = [make(shared), make(shared)]
-    for seconds in (1.0, 1.1):
-        found = [ids_of(camera, detections((0, 0, 20, 20)), seconds) for camera in cameras]
-    assert found == [[1], [2]]
 
 
 def test_boxes_that_are_none_belong_to_no_track(make):

@@ -54,7 +54,7 @@ def test_correction_agrees_with_the_matrix_form_of_the_kalman_filter():
     assert tracks['covariance'][:, 0, 0] == pytest.approx([left[0, 0], left[0, 1], left[1, 1]])
 
 
-def test_filters_that_are_not_seen_stay_as_they_are():
+def test_filters_that_are_not_seen_stay_as_they_are_and_a_shrinking_box_never_vanishes():
     tracks = started(np.hstack([BOX, BOX]))
     motion.predict(tracks, 0.1)
     before = tracks['mean'][:, :, 1].copy(), tracks['covariance'][:, :, 1].copy()
@@ -62,9 +62,6 @@ def test_filters_that_are_not_seen_stay_as_they_are():
     assert (tracks['mean'][:, :, 1] == before[0]).all()
     assert (tracks['covariance'][:, :, 1] == before[1]).all()
     assert tracks['mean'][0, 0, 0] < 100
-
-
-def test_a_shrinking_box_never_vanishes():
     tracks = started()
     tracks['mean'][1, 2:] = -1000
     motion.predict(tracks, 1.0)

@@ -35,7 +35,7 @@ def test_threshold_applies_to_interpolated_values(image_wh, grid_hw, resize, see
         assert_same_but_at_the_threshold(mask, values[y1:y2, x1:x2], 0.25)
 
 
-def test_the_threshold_may_be_passed_far_outside_of_the_image():
+def test_the_threshold_may_be_passed_far_outside_of_the_image_but_not_by_nan():
     # Some 330 pixels would lie between two cells; the image has 23, in the middle.
     rows, cols = taps(Letterbox.fit((314, 23), (57, 11), 'letterbox'), (4, 6))
     plane = np.array([[0.0] * 6, [-0.01] * 6, [1.0] * 6, [0.0] * 6], np.float32)
@@ -43,6 +43,12 @@ def test_the_threshold_may_be_passed_far_outside_of_the_image():
     for values in (plane, -plane):
         (mask,) = threshold_masks([values[cells_of(rows, cols, box)]], 0.0, rows, cols, [box])
         assert_same_but_at_the_threshold(mask, bilinear(values, rows, cols), 0.0)
+    rows, cols = taps(Letterbox.fit((4, 4), (4, 4), 'stretch'), (2, 2))
+    with np.errstate(invalid='ignore'):
+        (mask,) = threshold_masks(
+            [np.full((2, 2), np.nan, np.float32)], 0.5, rows, cols, [(0, 0, 4, 4)]
+        )
+    assert not mask.any()
 
 
 def test_more_planes_than_are_computed_at_once_keep_their_order():
@@ -56,12 +62,3 @@ def test_more_planes_than_are_computed_at_once_keep_their_order():
     assert [mask.shape for mask in masks] == [(y2 - y1, x2 - x1) for x1, y1, x2, y2 in boxes]
     assert [bool(mask.any()) for mask in masks] == [index % 3 == 2 for index in range(40)]
     assert all(mask.all() == mask.any() for mask in masks)
-
-
-def test_nan_is_below_the_threshold():
-    rows, cols = taps(Letterbox.fit((4, 4), (4, 4), 'stretch'), (2, 2))
-    with np.errstate(invalid='ignore'):
-        (mask,) = threshold_masks(
-            [np.full((2, 2), np.nan, np.float32)], 0.5, rows, cols, [(0, 0, 4, 4)]
-        )
-    assert not mask.any()

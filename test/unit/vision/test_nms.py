@@ -42,11 +42,19 @@ def test_equal_scores_keep_the_earlier_box_and_overlap_equal_to_the_threshold_bo
     assert suppress(pair, [0.9, 0.8], iou_threshold=0.49) == [0]
 
 
-def test_at_most_max_detections_are_chosen_and_the_best():
+def test_at_most_max_detections_are_chosen_and_none_of_no_candidates():
     xyxy = boxes(*[(20 * i, 0, 20 * i + 10, 10) for i in range(500)])
     scores = np.linspace(0.1, 0.9, 500)
     assert suppress(xyxy, scores, max_detections=200) == list(range(499, 299, -1))
     assert suppress(xyxy, scores, max_detections=0) == []
+    found = finish(boxes(), [])
+    assert len(found) == 0
+    assert found.xyxy.shape == (0, 4)
+    assert (found.xyxy.dtype, found.scores.dtype, found.labels.dtype) == (
+        np.float32,
+        np.float32,
+        np.int32,
+    )
 
 
 @pytest.mark.parametrize('iou_threshold', [0.1, 0.45, 0.9])
@@ -80,17 +88,6 @@ def finish(xyxy, scores, labels=None, *, iou_threshold=0.5):
     labels = np.zeros(len(scores), int) if labels is None else np.array(labels)
     thresholds = Thresholds(0.0, iou_threshold, 100)
     return choose_boxes(xyxy, np.array(scores, np.float32), labels, WHOLE, thresholds)[1]
-
-
-def test_no_candidates_are_no_detections():
-    found = finish(boxes(), [])
-    assert len(found) == 0
-    assert found.xyxy.shape == (0, 4)
-    assert (found.xyxy.dtype, found.scores.dtype, found.labels.dtype) == (
-        np.float32,
-        np.float32,
-        np.int32,
-    )
 
 
 @pytest.mark.parametrize(

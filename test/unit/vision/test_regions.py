@@ -120,7 +120,7 @@ def test_values_are_normalized_as_those_of_whole_images():
     assert np.array_equal(found, whole)
 
 
-def test_keypoints_return_to_the_pixels_that_the_input_shows():
+def test_keypoints_return_to_the_pixels_that_the_input_shows_and_other_results_stay():
     maps = crop((20, 10), 1.25).maps(np.array([[50, 40, 8, 16, 0.0], [50, 40, 8, 16, math.pi]]))
     found = Poses(detections((0, 0, 10, 20)), np.array([[[5, 10, 0.5], [0, 0, 1]]], np.float32))
     upright, turned = (found.to_source(each) for each in maps)
@@ -129,9 +129,6 @@ def test_keypoints_return_to_the_pixels_that_the_input_shows():
     for each in (upright, turned):
         assert each.detections.xyxy.tolist() == [pytest.approx([45, 30, 55, 50], abs=1e-4)]
     assert found.keypoints[0, 0].tolist() == [5, 10, 0.5]
-
-
-def test_results_without_pixels_stay_as_they_are():
     found = Classification(np.ones(3, np.float32))
     assert found.to_source(crop().maps(np.array([[5, 5, 5, 5, 1.0]]))[0]) is found
 

@@ -120,13 +120,15 @@ def test_scores_in_the_range_are_not_copied(values):
     assert check_range(scores) is scores
 
 
-def test_rounding_is_limited_and_what_is_not_finite_stays():
+def test_rounding_is_limited_and_the_worst_score_named_beside_what_is_not_finite():
     scores = np.array([1.0005, -0.0005, 0.5, np.nan, np.inf, -np.inf], np.float32)
     before = scores.copy()
     limited = check_range(scores)
     np.testing.assert_array_equal(limited, [1, 0, 0.5, np.nan, np.inf, -np.inf])
     assert limited.dtype == np.float32
     np.testing.assert_array_equal(scores, before)
+    with pytest.raises(ScoreRangeError, match='a score of -7,'):
+        check_range(np.array([[np.nan, 2], [-7, np.inf]], np.float32))
 
 
 def test_unused_entries_and_rows_may_hold_negative_scores():
@@ -136,11 +138,6 @@ def test_unused_entries_and_rows_may_hold_negative_scores():
         check_range(np.array([-1, 2], np.float32), is_padded=True)
     passes = passing(np.array([-1, 0.5, np.nan], np.float32), 0.25, is_padded=True)
     assert passes.tolist() == [False, True, False]
-
-
-def test_the_worst_score_is_named_also_beside_nan():
-    with pytest.raises(ScoreRangeError, match='a score of -7,'):
-        check_range(np.array([[np.nan, 2], [-7, np.inf]], np.float32))
 
 
 # Half floats.

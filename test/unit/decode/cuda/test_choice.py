@@ -154,12 +154,13 @@ def test_class_mask_equals_cpu_result(classes, dtype, channels_first):
     assert mask.labels.tolist() == np.arange(24).reshape(3, 8)[:, :7].tolist()
 
 
-def test_confidence_that_nobody_asked_for_is_not_computed():
+def test_confidence_that_nobody_asked_for_is_not_computed_and_masks_are_decoded_in_one_place():
     decoder = boxes_of('semantic', 'scores (1, 3, 8, 8)')
     launches = decoder.launches(BOX, Addresses(lambda name: 0, 0, 0, 0))
     assert [each.function for each in launches] == ['argmax_float32', 'finish']
     assert not launches[0].argument.confidence
     assert decoder.scratch_nbytes == 256
+    assert two_masks('area (1, 3, 8, 8)', 'line (1, 8, 8) int64') is None
 
 
 def two_masks(*described):
@@ -189,10 +190,6 @@ def test_masks_of_several_outputs_are_decoded_side_by_side():
     assert not is_nonfinite
     memory[start : start + 16].view(np.int32)[2] = 1
     assert decoder.reader(memory, (30, 20))()[1]
-
-
-def test_several_masks_are_decoded_on_cpu_if_one_of_them_is():
-    assert two_masks('area (1, 3, 8, 8)', 'line (1, 8, 8) int64') is None
 
 
 @pytest.mark.parametrize(

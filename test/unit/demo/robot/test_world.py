@@ -24,7 +24,7 @@ from demo.scene import HELD_OUT, TRAINING
 BALL = WorldLayout((Thing('ball', (2.0, 0.5)),))
 
 
-def test_the_robot_stands_with_torques_below_its_limit():
+def test_the_robot_stands_with_torques_below_its_limit_and_falls_without_motors():
     simulation = Simulation(WorldLayout(()))
     for _ in range(100):
         simulation.step(STANDING)
@@ -35,9 +35,6 @@ def test_the_robot_stands_with_torques_below_its_limit():
     assert np.abs(sensed.joint_torques).max() < TORQUE_LIMIT / 2
     assert sensed.gravity == pytest.approx([0, 0, -1], abs=0.05)
     assert sensed.acceleration == pytest.approx([0, 0, 9.81], abs=0.6)
-
-
-def test_without_motors_it_falls():
     simulation = Simulation(WorldLayout(()))
     simulation.model.actuator_gainprm[:] = simulation.model.actuator_biasprm[:] = 0
     for _ in range(100):

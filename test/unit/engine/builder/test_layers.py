@@ -121,7 +121,7 @@ def engine(**more) -> SimpleNamespace:
     )
 
 
-def test_an_engine_is_read_with_and_without_statistics():
+def test_an_engine_is_read_with_and_without_statistics_and_refused_of_another_gpu():
     new = engine(device_memory_size_v2=2000, get_engine_stat=lambda stat: 3000)
     found = read_engine(library(new), b'plan')
     assert found.layers == parse(CONVOLUTION)
@@ -129,8 +129,5 @@ def test_an_engine_is_read_with_and_without_statistics():
     assert found.weights_nbytes == 3000
     old = read_engine(library(engine(device_memory_size=1000)), b'plan')  # TensorRT 10.3
     assert (old.activations_nbytes, old.weights_nbytes) == (1000, None)
-
-
-def test_an_engine_of_another_gpu_is_refused_with_the_reason():
     with pytest.raises(ModelError, match=r'cannot be loaded on this machine\.\nCause: other GPU'):
         read_engine(library(None), b'plan')

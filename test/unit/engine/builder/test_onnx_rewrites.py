@@ -83,7 +83,7 @@ def test_letters_are_renamed_to_free_ones(equation, lower, operands):
     assert (got == want).all() and got.shape == want.shape
 
 
-def test_an_equation_that_is_not_text_raises_nothing():
+def test_equations_that_are_no_text_or_of_too_many_letters_are_left():
     model = helper.make_model(
         helper.make_graph(
             [helper.make_node('Einsum', ['x'], ['y'], equation=b'\xffA->A')], 'g', [], []
@@ -92,9 +92,6 @@ def test_an_equation_that_is_not_text_raises_nothing():
     assert lower_equation('') == ''
     lower_equations(model)
     assert model.graph.node[0].attribute[0].s == b'\xffa->a'
-
-
-def test_an_equation_of_too_many_letters_is_left():
     letters = 'abcdefghijklmnopqrstuvwxyzA'
     assert lower_equation(f'{letters}->{letters}') == f'{letters}->{letters}'
 

@@ -43,11 +43,14 @@ def test_the_same_class_in_another_place_is_written_alike():
     assert b'dog' not in indices
 
 
-def test_changing_frame_ids_do_not_fill_memory():
+def test_kept_message_is_not_overwritten_and_changing_frame_ids_do_not_fill_memory():
     writer = DetectionWriter()
     for number in range(200):
         written(detections(BOX), frame_id=f'frame {number}', by=writer)
     assert len(writer._layouts) < 50
+    writer = DetectionWriter()
+    first, second = (written(detections(BOX), (number, 0), by=writer) for number in (1, 2))
+    assert (first[4], second[4]) == (1, 2)
 
 
 @pytest.mark.nightly
@@ -102,9 +105,3 @@ def test_a_damaged_message_is_read_or_refused(changes):
         read_detections(message)
     except BadFrameError as error:
         assert error.kind == 'bad CDR'
-
-
-def test_kept_message_is_not_overwritten():
-    writer = DetectionWriter()
-    first, second = (written(detections(BOX), (number, 0), by=writer) for number in (1, 2))
-    assert (first[4], second[4]) == (1, 2)

@@ -30,13 +30,10 @@ def frame():
     return Frame.from_pixels(np.full((48, 64, 3), 255, np.uint8))
 
 
-def test_runs_overlap(steps, frame):
+def test_runs_overlap_and_their_tensors_are_those_that_reach_the_network(steps, frame):
     barrier = threading.Barrier(3)
     steps.start = lambda *_: barrier.wait(DEADLINE_SECONDS)
     assert overlapped_frames_per_second(steps, frame, 6, in_flight=3) > 0
-
-
-def test_tensors_of_a_run_are_those_that_reach_the_network(steps, frame):
     tensors = network_tensors(steps, frame)
     assert list(tensors) == ['images'] and tensors['images'].shape == (2, 3, 64, 64)
     assert tensors['images'].max() == 1.0

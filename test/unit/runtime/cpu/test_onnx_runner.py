@@ -148,10 +148,12 @@ def test_uses_fewest_threads_of_nearly_equal_speed(write, seconds, tried, chosen
     assert runner.infer(X)['y'].tolist() == [[1, 1, 1]]
 
 
-def test_log_line_reports_measured_times(write):
+def test_log_line_reports_measured_times_of_real_runs(write):
     assert tuned(write(), {2: 0.01, 1: 0.0132}, [])[1] == (
         'CPU threads: 2 (median run with 2: 10 ms; with 1: 13.2 ms)',
     )
+    runner = OnnxRuntimeRunner.open(write(), threads=1)
+    assert 0 < onnx_cpu._run_seconds(runner._session, X) < onnx_cpu.MEASURED_SECONDS
 
 
 def test_requested_threads_are_used_without_measuring_and_do_not_spin(write):
@@ -161,11 +163,6 @@ def test_requested_threads_are_used_without_measuring_and_do_not_spin(write):
     # Neither between frames nor in a run, where others may need the CPU that it waits for.
     spins = options_of(runner).get_session_config_entry('session.intra_op.allow_spinning')
     assert spins == '0'
-
-
-def test_measures_median_of_real_runs(write):
-    runner = OnnxRuntimeRunner.open(write(), threads=1)
-    assert 0 < onnx_cpu._run_seconds(runner._session, X) < onnx_cpu.MEASURED_SECONDS
 
 
 # Files that are no models.
