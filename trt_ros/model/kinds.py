@@ -63,7 +63,7 @@ def binding_of(name: str, kind: str, element_names: Sequence[str] = ()) -> str:
     is_unnamed = '/joint/' in kind and not elements
     if form is None or is_unnamed or (known and set(elements) - set(known)):
         return f'{name}=tensor:tensors#{name}'
-    return f'{name}={form}'.format(f'[{",".join(elements)}]')
+    return f'{name}=' + form.format(f'[{",".join(elements)}]')
 
 
 def field_of(name: str, kind: str) -> str:

@@ -19,7 +19,7 @@ from trt_ros.model.kinds import BINDINGS, binding_of, field_of
     ],
 )
 def test_kinds_and_elements_are_bindings(kind, elements, binding):
-    assert binding_of('x', kind, elements) == f'x={binding}'
+    assert binding_of('x{}', kind, elements) == f'x{{}}={binding}'
 
 
 def test_every_kind_is_a_valid_binding_and_outputs_are_fields():
