@@ -231,7 +231,9 @@ def boxes_in_space(array: Detection3DArray, class_ids: ClassIds) -> BoxesInSpace
     return BoxesInSpace(
         array.header.frame_id,
         detections,
-        *(centers, sizes, quaternions),
+        centers,
+        sizes,
+        quaternions,
         np.array([each.score for each in best]),
         class_ids.labels(each.class_id for each in best),
     )
