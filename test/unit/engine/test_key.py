@@ -114,7 +114,7 @@ def test_every_option_but_the_timing_cache_changes_the_key():
     assert rtx_key(OnnxFile(None, 'bb', 10, ())) != plain
 
 
-def test_rtx_engines_depend_on_the_exact_release_but_not_on_the_gpu(set_driver):
+def test_rtx_engines_depend_on_the_exact_release_and_compatible_ones_on_the_major_one(set_driver):
     set_driver(H200)
     plain = rtx_key()
     current = rtx_key(compute_capabilities=('current',))
@@ -122,6 +122,11 @@ def test_rtx_engines_depend_on_the_exact_release_but_not_on_the_gpu(set_driver):
     assert rtx_key() == plain
     assert rtx_key(compute_capabilities=('current',)) != current
     assert rtx_key(library=dataclasses.replace(RTX, version=(1, 5, 0, 115))) != plain
+    set_driver(H200)
+    newer = dataclasses.replace(TRT, version=(10, 16, 1, 11))
+    options = BuildOptions(version_compatible=True)
+    assert cache_key(MODEL, options, TRT, 0) == cache_key(MODEL, options, newer, 0)
+    assert cache_key(MODEL, BuildOptions(), TRT, 0) != cache_key(MODEL, BuildOptions(), newer, 0)
 
 
 def test_tensorrt_engines_depend_on_the_gpu_unless_hardware_compatible(set_driver):
@@ -141,14 +146,6 @@ def test_tensorrt_engines_depend_on_the_gpu_unless_hardware_compatible(set_drive
     assert found(hardware_compatible='same_compute_capability') == same
     set_driver(dataclasses.replace(H200, compute_capability=(10, 0)))
     assert found(hardware_compatible='same_compute_capability') != same
-
-
-def test_version_compatible_engines_depend_on_the_major_release_only(set_driver):
-    set_driver(H200)
-    newer = dataclasses.replace(TRT, version=(10, 16, 1, 11))
-    options = BuildOptions(version_compatible=True)
-    assert cache_key(MODEL, options, TRT, 0) == cache_key(MODEL, options, newer, 0)
-    assert cache_key(MODEL, BuildOptions(), TRT, 0) != cache_key(MODEL, BuildOptions(), newer, 0)
 
 
 @pytest.fixture

@@ -46,9 +46,12 @@ def test_handedness_is_the_class(network, handedness, name):
     assert (head.own_class_names[label], head.class_count) == (name, 2)
 
 
-def test_a_network_without_handedness_has_one_class(network):
+def test_regions_are_taken_with_their_palms_and_without_handedness_there_is_one_class(network):
     head = open_head(MEDIAPIPE_HAND, network('a (1, 63); b (1, 1)', hw=(256, 256)))
     assert (head.class_count, head.own_class_names) == (1, ('hand',))
+    found = palms(0.0, 1.0, 2.0)
+    some = Poses(found.detections, found.keypoints, hand_regions(found)).take(np.array([2, 0]))
+    assert some.regions.theta.tolist() == hand_regions(found).theta[[2, 0]].tolist()
 
 
 def test_values_that_are_not_finite_are_not_visible(network):
@@ -112,9 +115,3 @@ def test_regions_turn_with_the_palm():
         assert box[:2].tolist() == pytest.approx(expected, abs=1e-3)
         assert box[2:].tolist() == pytest.approx(found.cxcywh[0, 2:].tolist(), rel=1e-5)
     assert found.scores.tolist() == pytest.approx([0.9, 0.8, 0.7, 0.6, 0.5])
-
-
-def test_regions_are_taken_with_their_palms(network):
-    found = palms(0.0, 1.0, 2.0)
-    some = Poses(found.detections, found.keypoints, hand_regions(found)).take(np.array([2, 0]))
-    assert some.regions.theta.tolist() == hand_regions(found).theta[[2, 0]].tolist()

@@ -294,7 +294,7 @@ def test_a_lane_is_its_curve_between_two_ends(network, classes):
     assert found.detections.scores.tolist() == [pytest.approx(probability, abs=1e-4)]
 
 
-def test_points_outside_the_image_are_not_visible(network):
+def test_points_outside_the_image_and_of_rows_without_a_value_are_not_visible(network):
     found = decode_curves(network, outputs_of((4.0, 0.5, 1.5, 0.0, 0.0)))
     visible = found.keypoints[0, :, 2] > 0
     assert visible.tolist() == [True] * 25 + [False] * 25
@@ -302,6 +302,10 @@ def test_points_outside_the_image_are_not_visible(network):
     assert (
         len(decode_curves(network, outputs_of((4.0, 0.5, 0.9, 0.0, 9.0)))) == 0
     )  # Left of the image.
+    outputs = outputs_of((4.0, 0.0, 1.0, 0.0, 0.0))
+    outputs['pred_curves'][0, 0, 2:] = (0.0, 0.0, 0.5, 0.0, 0.0, 0.0)  # x = 0.5 / y.
+    visible = decode_curves(network, outputs).keypoints[0, :, 2] > 0
+    assert visible.tolist() == [False] * 25 + [True] * 25
 
 
 @pytest.mark.parametrize('value', [np.nan, np.inf, -np.inf])
@@ -310,13 +314,6 @@ def test_non_finite_values_are_no_lane(network, name, value):
     outputs = outputs_of((4.0, 0.4, 0.9, 0.1, 0.0), (4.0, 0.4, 0.9, 0.2, 0.0))
     outputs[name][0, 0] = value
     assert len(decode_curves(network, outputs)) == 1
-
-
-def test_a_curve_without_a_value_at_a_row_has_no_point_there(network):
-    outputs = outputs_of((4.0, 0.0, 1.0, 0.0, 0.0))
-    outputs['pred_curves'][0, 0, 2:] = (0.0, 0.0, 0.5, 0.0, 0.0, 0.0)  # x = 0.5 / y.
-    visible = decode_curves(network, outputs).keypoints[0, :, 2] > 0
-    assert visible.tolist() == [False] * 25 + [True] * 25
 
 
 @pytest.mark.parametrize('dtype', ['float32', 'float16', 'bfloat16', 'bool'])

@@ -30,12 +30,18 @@ def decode(heatmaps, letterbox=WHOLE):
     return head({'heatmaps': heatmaps}, letterbox)
 
 
-def test_empty_heatmaps_are_one_object_of_invisible_keypoints():
+def test_empty_heatmaps_are_invisible_keypoints_and_non_finite_cells_are_no_maximum():
     found = decode(np.zeros((1, 2, 64, 48), np.float32))
     assert found.keypoints.shape == (1, 2, 3)
     assert found.keypoints[..., 2].tolist() == [[0, 0]]
     assert found.detections.scores.tolist() == [0]
     assert found.detections.xyxy.tolist() == [[0, 0, 192, 256]]
+    heatmaps = blobs((20.0, 30.0, 0.9), (20.0, 30.0, 0.9))
+    heatmaps[0, 0, 3, 3] = np.nan
+    heatmaps[0, 1, 4, 4] = np.inf
+    found = decode(heatmaps)
+    assert np.isfinite(found.keypoints).all()
+    assert found.keypoints[0, :, 0].tolist() == pytest.approx([20 * 191 / 47 + 0.5] * 2, abs=0.1)
 
 
 def test_the_maximum_is_found_between_the_cells():
@@ -65,15 +71,6 @@ def test_heatmaps_are_scaled_to_the_image():
     found = decode(blobs((20, 30, 1.0)), letterbox)
     assert found.detections.xyxy.tolist() == [[0, 0, 384, 512]]
     assert found.keypoints[0, 0, 1] == pytest.approx(2 * (30 * 255 / 63 + 0.5), abs=0.05)
-
-
-def test_non_finite_cells_are_no_maximum():
-    heatmaps = blobs((20.0, 30.0, 0.9), (20.0, 30.0, 0.9))
-    heatmaps[0, 0, 3, 3] = np.nan
-    heatmaps[0, 1, 4, 4] = np.inf
-    found = decode(heatmaps)
-    assert np.isfinite(found.keypoints).all()
-    assert found.keypoints[0, :, 0].tolist() == pytest.approx([20 * 191 / 47 + 0.5] * 2, abs=0.1)
 
 
 def test_values_above_1_are_limited_and_a_single_cell_has_no_neighbors():
@@ -114,7 +111,7 @@ def test_names_order_the_outputs_of_a_square_input(network, names, expected):
     assert (head.reading.parts[0].spec.name, head.keypoint_count) == (expected, 21)
 
 
-def test_the_number_of_keypoints_names_them(network):
+def test_the_number_of_keypoints_names_them_and_other_outputs_are_refused(network):
     heads = [
         open_head(HEATMAP_POSE, network(f'out ({batch}, {points}, 64, 48)', hw=INPUT_HW))
         for batch, points in ((1, 17), ('?', 133), (1, '?'))
@@ -124,8 +121,5 @@ def test_the_number_of_keypoints_names_them(network):
     assert all(len(set(names)) == count for count, names in NAMES.items())
     assert NAMES[133][:17] == NAMES[17]
     assert all(0 <= index < 17 for limb in LIMBS for index in limb)
-
-
-def test_other_outputs_are_refused(network):
     with pytest.raises(TensorMismatchError, match=r'48\); or \(1, keypoints, rows, columns\)'):
         open_head(HEATMAP_POSE, network('out (1, 17, 64)', hw=INPUT_HW))

@@ -59,13 +59,10 @@ def test_the_kernels_get_its_arguments(decoder, network):
     assert (found.select, found.places.rows, found.places.classes) == ('rows', 400, 3)
 
 
-def test_a_near_miss_names_its_outputs(network):
+def test_a_near_miss_names_its_outputs_and_by_name_it_is_refused_with_a_remedy(network):
     with pytest.raises(TensorMismatchError, match='No decoder recognizes') as error:
         choose_family((TOY, *ALL_FAMILIES), 'auto', network('toy_boxes (1, 401, 8)', hw=HW))
     assert 'Nearest: toy reads (1, 400, 5 + classes); ' in error.value.cause
-
-
-def test_the_wrong_outputs_by_name_are_refused_with_a_remedy(network):
     seen = network('x (1, 2, 3, 4)', hw=HW)
     with pytest.raises(TensorMismatchError, match='not those of toy: expected') as error:
         choose_decoder('toy', seen, (TOY,))

@@ -96,7 +96,7 @@ def test_any_text_is_parsed_or_refused(text):
     assert len(binding.topics) == (0 if binding.kind == 'state' else len(binding.sources))
 
 
-def test_topics_and_tensor_of_a_binding():
+def test_topics_tensor_and_maximum_age_of_a_binding():
     image, tensor, unnamed, state = parse_bindings(
         ('x=image:a,b', 'y=tensor:c#d#e', 'z=tensor:f', 'h=state:g#h')
     )
@@ -107,9 +107,6 @@ def test_topics_and_tensor_of_a_binding():
         (),
     ]
     assert [each.tensor for each in (image, tensor, unnamed, state)] == ['', 'd#e', '', '']
-
-
-def test_the_maximum_age_is_in_seconds():
     (fresh, any_age) = parse_bindings(('x=image:a?max_age=0.25&held=false', 'y=tensor:b'))
     assert (fresh.max_age, any_age.max_age, fresh.is_held) == (0.25, None, False)
 

@@ -21,14 +21,11 @@ def test_verdict_compares_with_the_fastest_other_precision(ms, sentence):
     assert verdict('fp8', rows) == sentence
 
 
-def test_verdict_names_why_the_quantized_network_was_not_measured():
+def test_table_has_a_row_per_precision_and_the_verdict_says_why_one_is_missing():
     failed = PrecisionLatency('int8 and fp16', error='int8 convolutions are not supported.')
     assert verdict('int8', [TF32, FP16, failed]) == (
         'int8 cannot be used here: int8 convolutions are not supported.'
     )
-
-
-def test_table_has_a_row_per_precision_and_without_one_says_why():
     rows = (TF32, FP16, BF16, PrecisionLatency('fp8 and fp16', 0.5, 1.0))
     assert LatencyTable(rows, 'verdict').lines() == [
         'latency (ms)      graph    frame',

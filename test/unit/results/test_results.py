@@ -94,14 +94,11 @@ def test_boxes_are_extended_by_upright_ones(found):
     np.testing.assert_allclose(both.xyxy[3], lost.xyxy[0])
 
 
-def test_names_reach_the_boxes_of_instances_and_poses():
+def test_names_reach_the_boxes_of_instances_and_poses_and_are_divided_among_masks():
     for found in (replace(INSTANCES), replace(POSES)):
         found.class_names = ('a', 'b')
         assert found.detections.names == ['b', 'a', '7']
     BOXES.class_names = NAMES
-
-
-def test_names_are_divided_among_masks():
     cells = np.zeros((2, 2), np.uint8)
     masks = ClassMasks({'area': ClassMask(cells), 'line/x': ClassMask(cells + 1)}, [2, 3])
     masks.class_names = ('a', 'b', 'c', 'd', 'e')

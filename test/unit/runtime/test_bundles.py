@@ -43,14 +43,11 @@ def test_states_and_flow_of_two_networks(tmp_path, open_cpu):
         pipeline.reset_state()
 
 
-def test_an_input_that_is_not_given_keeps_its_last_value(tmp_path, open_cpu):
+def test_an_input_keeps_its_last_value_unless_the_user_binds_it(tmp_path, open_cpu):
     networks = {'A': sums('a b', 'c')}
     pipeline = open_cpu(write_bundle(tmp_path, networks, inputs={'A': ['a', 'b']}))
     given = [{'a': ONE}, {'b': 2 * ONE}, {}, {'a': 5 * ONE}]
     assert [pipeline(each)['c'].item() for each in given] == [1, 3, 3, 7]
-
-
-def test_a_binding_of_the_user_replaces_that_of_the_bundle(tmp_path, open_cpu):
     pipeline = open_cpu(two_sums(tmp_path), inputs=['ai2=constant:10'])
     assert [pipeline({'ai1': ONE})['bo1'].item() for _ in range(2)] == [11, 33]
 

@@ -129,12 +129,17 @@ def test_an_unrecognized_network_takes_pixels_of_0_to_1(image, layout, scale):
     assert (preprocess.scale, fitted.decoder.name) == (scale, 'tensor')
 
 
-def test_an_unrecognized_network_without_images_takes_tensors():
+def test_an_unrecognized_network_takes_tensors_and_can_be_fitted_again_after_a_mismatch():
     fitted = resolve(network('output0 (1, 7)', 'images (1, 3)'), PipelineOptions(), DETECTORS)
     assert fitted.feeds == {'images': TensorFeed(TensorSpec('images', (1, 3), 'float32', 'input'))}
     assert fitted.decoder.name == 'tensor'
     with pytest.raises(TensorMismatchError, match='takes no image'):
         _ = fitted.preprocess
+    described = network('output0 (1, 7)')
+    with pytest.raises(TensorMismatchError):
+        fit(described, PipelineOptions(), DETECTORS)
+    fitted = fit(described, PipelineOptions(decoder='tensor'), TENSORS)
+    assert (fitted.decoder.name, len(fitted.log_lines)) == ('tensor', 2)
 
 
 def test_a_network_of_several_bindings_is_decoded_by_request_only():
@@ -293,11 +298,3 @@ def test_confidence_is_an_option_of_masks_with_scores():
     for described, families in ((indices, SEGMENTERS), (network(), DETECTORS)):
         with pytest.raises(ParameterError, match=r'has no scores of pixels.*\n.*without ArgMax'):
             fit(described, wanted, families)
-
-
-def test_the_same_network_can_be_fitted_again_after_a_mismatch():
-    described = network('output0 (1, 7)')
-    with pytest.raises(TensorMismatchError):
-        fit(described, PipelineOptions(), DETECTORS)
-    fitted = fit(described, PipelineOptions(decoder='tensor'), TENSORS)
-    assert (fitted.decoder.name, len(fitted.log_lines)) == ('tensor', 2)

@@ -101,13 +101,16 @@ def test_a_similar_object_elsewhere_gets_the_identity_back(make, vectors, expect
     assert np.abs(tracker._tracks['mean'][1]).max() < 30
 
 
-def test_the_motion_of_an_object_found_elsewhere_starts_anew(make):
+def test_the_motion_of_an_object_found_elsewhere_starts_anew_and_an_overlap_continues_any(make):
     tracker, other, found = seen_red(make), make(), detections(box(600))
     ids_of(tracker, found, 1.9, RED)
     for _ in range(2):
         ids_of(other, found, 1.9)
     for field in ('mean', 'covariance'):
         assert tracker._tracks[field].tolist() == other._tracks[field].tolist()
+    opposite = [[-1, 0, 0]]
+    assert ids_of(seen_red(make), detections(box(1)), 1.3, opposite) == [1]
+    assert ids_of(seen_red(make), detections(box(5), box(6)), 1.3, opposite * 2) == [1]
 
 
 @pytest.mark.parametrize(
@@ -166,12 +169,6 @@ def test_weak_detections_change_no_appearance(make, before, kept):
     found = Detections(both.xyxy, np.array([0.9, 0.2], np.float32), both.labels)
     assert ids_of(tracker, found, 1.3, BLUE + BLUE) == [1]
     assert appearance_of(tracker).tolist() == [kept, [0, 1, 0]]
-
-
-def test_an_overlap_continues_a_track_of_any_appearance(make):
-    opposite = [[-1, 0, 0]]
-    assert ids_of(seen_red(make), detections(box(1)), 1.3, opposite) == [1]
-    assert ids_of(seen_red(make), detections(box(5), box(6)), 1.3, opposite * 2) == [1]
 
 
 @pytest.mark.parametrize('nothing', [0.0, np.nan, np.inf, -np.inf])

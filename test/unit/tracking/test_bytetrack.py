@@ -66,16 +66,13 @@ def test_identities_last_through_a_crossing(make, rate_hz, dropped, jitter):
     assert seen[0] != seen[1]
 
 
-def test_a_weak_detection_continues_a_track_and_starts_none(make):
+def test_a_weak_detection_continues_a_track_which_keeps_to_its_class_unless_it_may_change(make):
     tracker = make()
     for number in range(5):
         ids_of(tracker, detections((number, 0, number + 20, 20)), 1 + number / 10)
     weak = detections((5, 0, 25, 20), (100, 0, 120, 20), score=0.15)
     assert [ids_of(tracker, weak, 1.5 + number / 10) for number in range(3)] == [[1]] * 3
     assert ids_of(tracker, detections((5, 0, 25, 20), score=0.05), 1.8) == []
-
-
-def test_a_track_keeps_to_its_class_unless_it_may_change(make):
     for across, expected in ((False, []), (True, [1])):
         tracker, options = make(), TrackOptions(across_classes=across)
         for seconds in (1.0, 1.1):

@@ -48,10 +48,16 @@ def minima(thresholds, count=6):
 # The table.
 
 
-def test_without_a_choice_every_class_has_the_same_minimum():
+def test_without_a_choice_every_class_has_the_same_minimum_and_an_only_object_is_chosen():
     assert not Thresholds(0.5, 0.5, 7).chooses_classes
     assert minima(Thresholds(0.5)) == minima(limits(score=0.5)) == [0.5] * 6
     assert Thresholds(0.5).min_scores(np.zeros(0, np.int32)).shape == (0,)
+    heatmaps = {'heatmaps': np.full((1, 5, 8, 8), 0.5, np.float32)}
+    head = open_as('heatmap_pose', 'heatmaps (1, 5, 8, 8)', hw=WHOLE.input_hw)
+    assert len(head(heatmaps, WHOLE, Thresholds(0.9))) == 1
+    assert len(head(heatmaps, WHOLE, limits(['person']))) == 1
+    assert len(head(heatmaps, WHOLE, limits(['car']))) == 0
+    assert len(head(heatmaps, WHOLE, limits(scores=['person:0.6']))) == 0
 
 
 NEVER = np.inf
@@ -174,15 +180,6 @@ def test_rotated_boxes_suppress_those_of_other_classes():
     assert len(decode({'head': head}, WHOLE, limits(names=('a', 'b')))) == 3
     chosen = decode({'head': head}, WHOLE, limits(['b'], names=('a', 'b')))
     assert chosen.scores.tolist() == pytest.approx([0.8, 0.7])
-
-
-def test_the_only_object_of_an_image_is_chosen_too():
-    heatmaps = {'heatmaps': np.full((1, 5, 8, 8), 0.5, np.float32)}
-    head = open_as('heatmap_pose', 'heatmaps (1, 5, 8, 8)', hw=WHOLE.input_hw)
-    assert len(head(heatmaps, WHOLE, Thresholds(0.9))) == 1
-    assert len(head(heatmaps, WHOLE, limits(['person']))) == 1
-    assert len(head(heatmaps, WHOLE, limits(['car']))) == 0
-    assert len(head(heatmaps, WHOLE, limits(scores=['person:0.6']))) == 0
 
 
 def test_equal_limits_give_the_same_thresholds_and_others_their_own():

@@ -52,8 +52,10 @@ def test_rejects_colors_of_a_depth_image(encoding):
     assert 'color/image_raw' in error.value.remedy and 'mono16' in error.value.remedy
 
 
-def test_every_encoding_is_compared_with_opencv():
+def test_every_encoding_is_compared_with_opencv_and_the_last_row_may_end_with_its_last_pixel():
     assert set(BY_OPENCV) == set(ENCODINGS)
+    frame = Frame(np.arange(8 + 3, dtype=np.uint8), 1, 2, 8, 'rgb8')
+    assert to_color(frame, 'rgb')[1, 0].tolist() == [8, 9, 10]
 
 
 @pytest.mark.parametrize('padding', [0, 7])
@@ -90,11 +92,6 @@ def test_yuv_is_rounded_as_the_docstring_says():
 def test_colors_that_need_no_conversion_are_not_copied(encoding, order):
     frame, _ = random_bytes(encoding, 47, 39, padding=5)
     assert np.shares_memory(to_color(frame, order), frame.data)
-
-
-def test_the_last_row_may_end_with_its_last_pixel():
-    frame = Frame(np.arange(8 + 3, dtype=np.uint8), 1, 2, 8, 'rgb8')
-    assert to_color(frame, 'rgb')[1, 0].tolist() == [8, 9, 10]
 
 
 @pytest.mark.parametrize(

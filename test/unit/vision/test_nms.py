@@ -35,11 +35,14 @@ def suppress(xyxy, scores, labels=None, *, iou_threshold=0.5, max_detections=100
     ).tolist()
 
 
-def test_equal_scores_keep_the_earlier_box_and_overlap_equal_to_the_threshold_both():
+def test_equal_scores_keep_the_earlier_box_and_overlap_at_the_threshold_both_unclipped():
     assert suppress(boxes(*[(0, 0, 10, 10)] * 300), [0.5] * 300) == [0]
     pair = boxes((0, 0, 10, 10), (0, 0, 10, 5))
     assert suppress(pair, [0.9, 0.8], iou_threshold=0.5) == [0, 1]
     assert suppress(pair, [0.9, 0.8], iou_threshold=0.49) == [0]
+    # Clipped, these two are the same; whole, they overlap by a third.
+    found = finish(boxes((-100, 0, 10, 10), (-10, 0, 10, 10)), [0.9, 0.8])
+    assert len(found) == 2
 
 
 def test_at_most_max_detections_are_chosen_and_none_of_no_candidates():
@@ -107,9 +110,3 @@ def test_a_degenerate_box_is_dropped_and_suppresses_none(bad):
     good = (4, 4, 10, 10)
     found = finish(boxes(bad, good), [0.9, 0.8], iou_threshold=0.0)
     assert found.xyxy.tolist() == [list(good)]
-
-
-def test_nms_compares_unclipped_boxes():
-    """Clipped, these two are the same; whole, they overlap by a third."""
-    found = finish(boxes((-100, 0, 10, 10), (-10, 0, 10, 10)), [0.9, 0.8])
-    assert len(found) == 2

@@ -33,7 +33,7 @@ def test_mono16_keeps_all_bits(order):
     np.testing.assert_allclose(STRETCH(frame)[0][0, 0], pixels / 256, rtol=1e-6)
 
 
-def test_millimeters_and_meters_are_the_same_depth():
+def test_millimeters_and_meters_are_the_same_depth_and_0_is_padding_or_not_finite():
     millimeters = noise(60, 80, high=9000, dtype='uint16')
     meters = (millimeters / 1000).astype(np.float32)
     preprocess = Preprocess((48, 64), mean=(2.0,), std=(4.0,), channels=1)
@@ -42,9 +42,6 @@ def test_millimeters_and_meters_are_the_same_depth():
     np.testing.assert_allclose(integers, floats, atol=1e-6)
     want = (cv2.resize(meters, (64, 48), interpolation=cv2.INTER_LINEAR) - 2) / 4
     np.testing.assert_allclose(floats[0, 0], want, atol=1e-5)
-
-
-def test_depth_is_padded_with_0_as_which_what_is_not_finite_counts():
     preprocess = Preprocess((48, 64), pad_value=114, channels=1)
     got = preprocess(Frame.from_pixels(np.full((64, 64), 3, np.float32), '32FC1'))[0][0, 0]
     assert (got[:, :8] == 0).all() and (got[:, 8:56] == 3).all() and (got[:, 56:] == 0).all()

@@ -38,9 +38,18 @@ def test_tiles_cover_the_image_and_overlap(overlap, columns, rows, wh):
         assert all(b + int(overlap * side) <= a + side for a, b in pairwise(starts))
 
 
-def test_tiles_that_show_nothing_are_refused():
+def test_boxes_of_tiles_are_merged_by_nms_and_tiles_that_show_nothing_refused():
     with pytest.raises(BadFrameError, match=r'8x2 tiles of 2. × 13. pixels, expected at least 32'):
         Tiles(INPUT, 8, 2).places((160, 240))
+    tiles = Tiles(INPUT, 2, 1)
+    first = boxes((85, 45, 99, 60, 0.7, 1), (0, 0, 5, 5, 0.4, 0))
+    second = boxes((5, 5, 20, 20, 0.9, 1), (5, 5, 20, 20, 0.8, 0))
+    found = tiles.merge([first, second], ORIGINS, Thresholds(iou=0.5))
+    assert found.xyxy.tolist() == [[85, 45, 100, 60], [85, 45, 100, 60], [0, 0, 5, 5]]
+    assert found.labels.tolist() == [1, 0, 0]
+    agnostic = Thresholds(iou=0.5, class_agnostic=True, max_detections=1)
+    assert len(tiles.merge([first, second], ORIGINS, agnostic)) == 1
+    assert len(tiles.merge([boxes(), boxes()], ORIGINS, Thresholds())) == 0
 
 
 @pytest.mark.parametrize('encoding', ENCODINGS)
@@ -51,18 +60,6 @@ def test_pixels_are_those_of_an_image_of_the_tile(encoding):
     for found, (left, top) in zip(tiles(frame), origins, strict=True):
         pixels = np.ascontiguousarray(color[top : top + height, left : left + width])
         np.testing.assert_array_equal(found, INPUT(Frame.from_pixels(pixels, 'rgb8'))[0][0])
-
-
-def test_boxes_of_tiles_are_merged_by_nms():
-    tiles = Tiles(INPUT, 2, 1)
-    first = boxes((85, 45, 99, 60, 0.7, 1), (0, 0, 5, 5, 0.4, 0))
-    second = boxes((5, 5, 20, 20, 0.9, 1), (5, 5, 20, 20, 0.8, 0))
-    found = tiles.merge([first, second], ORIGINS, Thresholds(iou=0.5))
-    assert found.xyxy.tolist() == [[85, 45, 100, 60], [85, 45, 100, 60], [0, 0, 5, 5]]
-    assert found.labels.tolist() == [1, 0, 0]
-    agnostic = Thresholds(iou=0.5, class_agnostic=True, max_detections=1)
-    assert len(tiles.merge([first, second], ORIGINS, agnostic)) == 1
-    assert len(tiles.merge([boxes(), boxes()], ORIGINS, Thresholds())) == 0
 
 
 def test_poses_and_rotated_boxes_are_merged():

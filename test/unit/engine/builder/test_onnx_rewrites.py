@@ -92,7 +92,7 @@ def test_equations_that_are_no_text_or_of_too_many_letters_are_left():
     assert lower_equation('') == ''
     lower_equations(model)
     assert model.graph.node[0].attribute[0].s == b'\xffa->a'
-    letters = 'abcdefghijklmnopqrstuvwxyzA'
+    letters = 'abcdefghijklmnopqrstuvwxyAB'
     assert lower_equation(f'{letters}->{letters}') == f'{letters}->{letters}'
 
 

@@ -20,9 +20,13 @@ def written(found, stamp=(1, 2), frame_id='abc', by=None):
     return (by or DetectionWriter()).write(found, stamp, frame_id, class_id_format='name')
 
 
-def test_no_detections_are_a_header_and_a_zero():
+def test_no_detections_are_a_header_and_a_zero_and_others_are_read_back():
     message = written(Detections.empty())
     assert message.tobytes() == b'\0\1\0\0' + struct.pack('<iII', 1, 2, 4) + b'abc\0' + bytes(4)
+    assert read_detections(two_boxes()) == [
+        ('a dog', 0.5, (25, 50, 0, 30, 60), ''),
+        ('cat', 0.25, (1, 2, 0, 2, 4), ''),
+    ]
 
 
 @pytest.mark.parametrize('frame_id', ['', 'abc', 'abcd'])
@@ -78,13 +82,6 @@ def two_boxes():
     names = {'class_names': ('cat', 'a dog')}
     found = detections(BOX, (0, 0, 2, 4), score=(0.5, 0.25), label=(1, 0), **names)
     return written(found).copy()
-
-
-def test_what_was_written_is_read_back():
-    assert read_detections(two_boxes()) == [
-        ('a dog', 0.5, (25, 50, 0, 30, 60), ''),
-        ('cat', 0.25, (1, 2, 0, 2, 4), ''),
-    ]
 
 
 def test_rejects_message_truncated_anywhere():

@@ -22,12 +22,9 @@ def test_memory_is_whole_pages(nbytes):
     assert taken.size == nbytes and taken.flags.writeable
 
 
-def test_structures_of_rcl_are_laid_out_as_in_c_on_64_bits():
+def test_structures_of_rcl_are_laid_out_as_in_c_and_values_need_no_alignment():
     assert [getattr(rcl._Bytes, name).offset for name, _ in rcl._Bytes._fields_] == [0, 8, 16, 24]
     assert ctypes.sizeof(rcl._Allocator) == 40
-
-
-def test_values_are_read_where_they_are_not_aligned():
     info = rcl.MessageInfo()
     np.frombuffer(info, np.uint8)[:256] = range(256)
     reader = object.__new__(rcl.Rcl)

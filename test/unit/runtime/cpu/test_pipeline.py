@@ -75,10 +75,22 @@ def test_warming_up_runs_once_on_gray_of_the_networks_size_and_close_closes_the_
     assert runner.is_closed
 
 
-def test_warming_up_fails_where_scores_are_logits():
+def test_warming_up_fails_where_scores_are_logits_or_outputs_have_no_batch():
     frames = step_by_step(fake_detector({'output0': np.full((1, 7, 84), -5, np.float32)}))
     with pytest.raises(ScoreRangeError, match='a score of -5, outside 0 to 1'):
         frames.warm_up()
+
+    def answer(tensors):
+        return {'output0': find_brightness(tensors)['output0'][:1]}
+
+    frames = step_by_step(FakeRunner(answer, inputs=IMAGES, outputs=[HEAD]), 2, YOLOV8)
+    with pytest.raises(
+        TensorMismatchError, match=r'output0 has the shape \(1, 7, 84\) for a batch of 2'
+    ):
+        frames.infer_all([gray(0)] * 2, ASKED)
+    frames.warm_up()
+    assert frames.max_batch == 1
+    assert scores(frames.infer_all([gray(40), gray(50)], ASKED)) == [[40], [50]]
 
 
 @pytest.mark.parametrize('batch', [1, 3])
@@ -142,20 +154,6 @@ def test_warm_up_detects_batch_dynamic_in_name_only(color_detector):
     assert told.startswith(f'batch size 1: ONNX Runtime could not run {path}')
     assert len(frames.infer_all([gray(90), gray(80)], ASKED)) == 2
     frames.close()
-
-
-def test_warm_up_detects_output_without_batch():
-    def answer(tensors):
-        return {'output0': find_brightness(tensors)['output0'][:1]}
-
-    frames = step_by_step(FakeRunner(answer, inputs=IMAGES, outputs=[HEAD]), 2, YOLOV8)
-    with pytest.raises(
-        TensorMismatchError, match=r'output0 has the shape \(1, 7, 84\) for a batch of 2'
-    ):
-        frames.infer_all([gray(0)] * 2, ASKED)
-    frames.warm_up()
-    assert frames.max_batch == 1
-    assert scores(frames.infer_all([gray(40), gray(50)], ASKED)) == [[40], [50]]
 
 
 def test_family_without_batched_output_runs_images_singly():
