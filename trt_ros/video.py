@@ -68,7 +68,8 @@ class VideoDecoder(Generic[T]):
         self._items: dict[int, T] = {}  # Without a picture yet, by count of the packets.
         self._is_synced, self._is_starting = False, False
         self._loss, self._is_nv12 = _BEGIN, True
-        self._number, self._run, self._newest = -1, 0, b''
+        self._number, self._run = -1, 0
+        self._newest: bytes | None = None
 
     def decode(
         self, codec: str, data: np.ndarray, number: int | None, item: T
@@ -114,8 +115,7 @@ class VideoDecoder(Generic[T]):
 
     def close(self) -> None:
         """Release the decoder; it begins anew with the next packet. May be called twice."""
-        self._context, self._decoder = None, ''
-        self._number, self._run, self._newest = -1, 0, b''
+        self._context, self._decoder, self._number, self._run = None, '', -1, 0
         self._restart(*_BEGIN)
 
     def flush(self) -> list[tuple[T, VideoFrame]]:
@@ -168,12 +168,7 @@ class VideoDecoder(Generic[T]):
         """Raise BadFrameError for the packet before: it would be added to its own picture."""
         is_same, self._newest = packet == self._newest, packet
         # Consecutive pictures have different numbers, except for key frames of some encoders.
-        if (
-            is_same
-            and packet
-            and self._decoder in _PICTURES
-            and not has_key_frame(self._decoder, packet)
-        ):
+        if is_same and self._decoder in _PICTURES and not has_key_frame(self._decoder, packet):
             raise BadFrameError(
                 REPEATED,
                 f'A video packet of {len(packet)} bytes is the same as the one before it.',

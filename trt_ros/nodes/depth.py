@@ -156,10 +156,11 @@ class DepthNode(InferenceNode):
         """Return an image, rectified if it is raw; or raise BadFrameError."""
         frame: Frame = image.value
         info = calibration.newest
-        if '' != info.header.frame_id != image.frame_id != '':
+        known, given = info.header.frame_id, image.frame_id
+        if known and given and known != given:
             self.warn_once(
-                f'{calibration.topic} is of the frame {info.header.frame_id!r}, but its images '
-                f'are of {image.frame_id!r}. Remedy: Remap it to the calibration of their camera.'
+                f'{calibration.topic} is of the frame {known!r}, but its images are of '
+                f'{given!r}. Remedy: Remap it to the calibration of their camera.'
             )
         if self.parameters.rectify:
             return calibration.with_lens(frame)
@@ -246,7 +247,7 @@ class DepthNode(InferenceNode):
                 f'The left camera_info is for {sizes[0]}, the right one for {sizes[1]}.',
                 remedy='Calibrate the pair at one size.',
             )
-        baseline = -info.p[3] / (info.p[0] or math.nan)
+        baseline = -info.p[3] / (info.p[0] or math.inf)
         if not 0 < baseline < MAX_BASELINE:
             raise BadFrameError(
                 'bad calibration',

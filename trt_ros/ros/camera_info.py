@@ -1,6 +1,7 @@
 """Camera calibration from files and from `camera_info` topics."""
 
 from copy import copy
+from functools import lru_cache
 import math
 from pathlib import Path
 from typing import Any
@@ -109,7 +110,7 @@ def lens_of(info: CameraInfo, topic: str) -> Lens | None:
             f'The calibration on {topic} has an unsupported distortion: {model} {d}.',
             remedy=f'Calibrate with {", ".join(DISTORTION_MODELS)}, or rectify the images before.',
         )
-    if not _is_rotation(np.reshape(rotation, (3, 3))):
+    if not _is_rotation(rotation):
         raise BadFrameError(
             'bad calibration',
             f'R of the calibration on {topic} is no rotation: {list(rotation)}.',
@@ -122,7 +123,9 @@ def lens_of(info: CameraInfo, topic: str) -> Lens | None:
     return Lens(cameras[0], tuple(padded), rotation, cameras[1], model)
 
 
-def _is_rotation(r: np.ndarray) -> bool:
+@lru_cache(maxsize=8)
+def _is_rotation(numbers: tuple[float, ...]) -> bool:
+    r = np.reshape(numbers, (3, 3))
     if not (abs(r) <= 1 + _ROUNDING).all():  # Also of NaN.
         return False
     errors = abs(r @ r.T - np.eye(3))
@@ -181,17 +184,21 @@ class CameraInfoStream:
             info, wh = self.newest, frame.wh
             intrinsics_of(info, self.topic, wh)
             found = lens_of(info, self.topic)
-            if found is not None and not found.covers(wh).any():
-                raise BadFrameError(
-                    'bad calibration',
-                    f'An image rectified by {self.topic} shows nothing of the raw one.',
-                    cause='K, D, R and P do not belong together.',
-                    remedy=f'Calibrate the camera, or correct the publisher of {self.topic}.',
-                )
             # The same object for the same lens, which is compared per image.
-            lens = lens if found == lens else found
+            if found != lens:
+                self._refuse_blind(found, wh)
+                lens = found
             self._lens = info, wh, lens
         return frame if lens is None else frame.with_lens(lens)
+
+    def _refuse_blind(self, lens: Lens | None, wh: tuple[int, int]) -> None:
+        if lens is not None and not lens.covers(wh).any():
+            raise BadFrameError(
+                'bad calibration',
+                f'An image rectified by {self.topic} shows nothing of the raw one.',
+                cause='K, D, R and P do not belong together.',
+                remedy=f'Calibrate the camera, or correct the publisher of {self.topic}.',
+            )
 
     def _keep(self, info: CameraInfo) -> None:
         self.newest = info
