@@ -176,6 +176,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument('--fps', required=True, type=float, help='rate of the data set in Hz')
     parser.add_argument('--output', type=Path, help='folder of the bundle; CHECKPOINT/bundle')
     args = parser.parse_args(arguments)
+    if not 0.001 <= args.fps <= 1000:
+        fail(f'--fps is {args.fps}.', 'Give the rate of the data set, 0.001 to 1000 Hz.')
     joints = args.joints.split(',')
     states = args.states.split(',') if args.states else joints
     export(args.checkpoint, args.output or args.checkpoint / 'bundle', joints, states, args.fps)

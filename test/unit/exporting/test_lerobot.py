@@ -106,3 +106,9 @@ def test_act_runs_once_per_executed_chunk_or_at_each_observation(steps, ensemble
         type='act', chunk_size=100, n_action_steps=steps, temporal_ensemble_coeff=ensemble
     )
     assert rates_of(config, 50.0) == {'action_rate_hz': 50.0, **rates}
+
+
+@pytest.mark.parametrize('rate', ['nan', 'inf', '0', '-30'])
+def test_a_rate_that_no_data_set_has_is_refused(tmp_path, rate):
+    with pytest.raises(SystemExit, match=r'^--fps is .*\.\nRemedy: Give the rate'):
+        main([str(tmp_path), '--joints', 'a', f'--fps={rate}'])
