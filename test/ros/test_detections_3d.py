@@ -151,7 +151,7 @@ def plain(locating):
     return locating('plain')
 
 
-def test_detections_get_boxes_in_the_frame_of_the_depth_image(plain, scene):
+def test_detections_get_boxes_and_points_in_the_frame_of_the_depth_image(plain, scene):
     found = plain.locate(scene, 10.0, late=0.015)
     assert found.header.frame_id == 'depth_optical'
     assert centers_of(found) == [pytest.approx(each, abs=0.02) for each in FRONTS]
@@ -162,15 +162,20 @@ def test_detections_get_boxes_in_the_frame_of_the_depth_image(plain, scene):
         assert each.results[0].pose.pose == each.bbox.center
         assert each.bbox.center.orientation.w == 1.0
         assert each.bbox.size.x == pytest.approx(SOLIDS[index].size[0], abs=0.03)
-
-
-def test_the_covariance_of_a_surface_reaches_behind_it(plain, scene):
-    found = plain.locate(scene, 20.0)
-    for each in found.detections:
+        # The covariance of a surface reaches behind it.
         covariance = np.reshape(each.results[0].pose.covariance, (6, 6))
         half = max(each.bbox.size.x, each.bbox.size.y) / 2
         assert covariance[2, 2] == pytest.approx(half**2)
         assert covariance.diagonal()[3:] == pytest.approx(np.pi**2 / 3)
+    cloud = plain.points.wait_for(lambda cloud: cloud.header.stamp == found.header.stamp)
+    assert cloud.header == found.header
+    points = np.frombuffer(cloud.data, '<f4').reshape(-1, 4)
+    objects = points[:, 3].copy().view(np.uint32)
+    assert set(objects.tolist()) == {0, 1}
+    exact = scene.rays() * scene.meters[..., None]
+    for index in range(len(SOLIDS)):
+        seen = exact[scene.owners == index + 1].mean(axis=0)
+        assert points[objects == index, :3].mean(axis=0) == pytest.approx(seen, abs=0.01)
 
 
 def test_objects_of_a_known_size_get_whole_boxes(locating, locating_in_base, scene):
@@ -193,19 +198,6 @@ def test_objects_of_a_known_size_get_whole_boxes(locating, locating_in_base, sce
         # A second class keeps its surface: front, and the side that is seen.
         variances = np.reshape(second.results[0].pose.covariance, (6, 6)).diagonal()
         assert variances[:3].max() == pytest.approx(0.15**2, rel=0.1)
-
-
-def test_the_points_of_each_object_are_published(plain, scene):
-    found = plain.locate(scene, 30.0)
-    cloud = plain.points.wait_for(lambda cloud: cloud.header.stamp == found.header.stamp)
-    assert cloud.header == found.header
-    points = np.frombuffer(cloud.data, '<f4').reshape(-1, 4)
-    objects = points[:, 3].copy().view(np.uint32)
-    assert set(objects.tolist()) == {0, 1}
-    exact = scene.rays() * scene.meters[..., None]
-    for index in range(len(SOLIDS)):
-        seen = exact[scene.owners == index + 1].mean(axis=0)
-        assert points[objects == index, :3].mean(axis=0) == pytest.approx(seen, abs=0.01)
 
 
 def test_at_most_a_thousand_objects_are_measured_and_of_none_the_array_is_empty(plain, scene):

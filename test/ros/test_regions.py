@@ -27,7 +27,7 @@ def chosen(*detections, max_regions=2, image_wh=(100, 50)):
     return choose_objects(Detection2DArray(detections=detections), image_wh, max_regions)
 
 
-def test_no_detections_are_no_objects_and_a_rotated_box_that_reaches_the_image_is_one():
+def test_the_best_boxes_that_reach_the_image_are_chosen_in_the_order_of_the_message():
     found = chosen()
     assert (found.boxes.shape, found.detections) == ((0, 5), [])
     assert (found.invalid, found.surplus) == (0, 0)
@@ -35,9 +35,6 @@ def test_no_detections_are_no_objects_and_a_rotated_box_that_reaches_the_image_i
     reaching = detection(104, 25, 4, 20, theta=np.pi / 2)
     found = chosen(box, reaching)
     assert (found.indices.tolist(), found.invalid) == ([1], 1)
-
-
-def test_the_best_are_chosen_in_the_order_of_the_message():
     scores = (0.3, 0.9, None, 0.5, 0.9)
     found = chosen(*(detection(10, 20, 4, 6, theta=0.5, score=score) for score in scores))
     assert found.indices.tolist() == [1, 4]
