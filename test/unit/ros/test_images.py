@@ -244,12 +244,15 @@ def test_a_rehearsal_converts_no_pixels(monkeypatch):
 
     monkeypatch.setattr('trt_ros.ros.frames._through_cv_bridge', convert)
     codec, converted = RawImageCodec(None, 'image'), []
-    read, calls = codec.reader(), []
-    for encoding, expected in [('32SC1', 0), ('mono8', 1), ('8SC1', 1)]:
-        message = np.frombuffer(serialized(1, encoding=encoding), np.uint8)
+    read = codec.reader()
+    bad = np.frombuffer(serialized(1, step=3), np.uint8)
+    for encoding, is_rehearsed in [('32SC1', 0), ('mono8', 1), ('8SC1', 0), ('mono8', 1)]:
+        message, rehearsed = np.frombuffer(serialized(1, encoding=encoding), np.uint8), []
         read(message)
-        codec.rehearse(lambda like: calls.append(read(like)), message.copy())
-        assert len(calls) == expected
+        with pytest.raises(BadFrameError, match='needs 4 bytes per row'):
+            read(bad)
+        codec.rehearse(lambda like, found=rehearsed: found.append(read(like)), message.copy())
+        assert len(rehearsed) == is_rehearsed
     assert converted == ['32SC1', '8SC1']
 
 

@@ -41,7 +41,7 @@ class RawImageCodec(ImageCodec):
 
     def reader(self) -> Callable[[Any], Content]:
         """Return the function that converts a message; one with the last header is not parsed."""
-        known = -1, 0, Struct(''), b'', b'', Content(None, '', (0, 0))
+        known = unknown = -1, 0, Struct(''), b'', b'', Content(None, '', (0, 0))
 
         def read(message: Any) -> Content:
             nonlocal known
@@ -52,14 +52,14 @@ class RawImageCodec(ImageCodec):
                     frame = last.value.with_data(message[start:])
                     # Faster than Content().
                     return tuple.__new__(Content, (frame, last.frame_id, (seconds, nanoseconds)))
-            image, self.image_at = read_image(message), (-1, 0)
+            image = read_image(message)
             content = self.frame(image)
             frame = content.value
-            if (
-                isinstance(frame, Frame)
-                and frame.data is image.data
-                and not isinstance(message, ImageView)
-            ):
+            if isinstance(message, ImageView):
+                return content
+            if not isinstance(frame, Frame) or frame.data is not image.data:  # It was converted.
+                known, self.image_at = unknown, (-1, 0)
+            else:
                 start = message.size - image.size
                 layout = Struct(f'<2s2xiI{start - 12}s')
                 order, _, _, rest = layout.unpack_from(message)
