@@ -11,11 +11,22 @@ def told(seconds):
     return [each for each in seconds if is_due(Progress('Timing tactics', None, each))]
 
 
-def test_prints_first_report_then_one_every_few_seconds_and_after_silence():
+def test_prints_a_report_every_few_seconds_with_the_rest_of_the_phase():
     assert told([]) == []
     assert told([0.0, 0.001, 0.2, 4.999, 5.0, 5.1, 9.9]) == [0.0, 5.0]
     assert told([tenth / 10 for tenth in range(200)]) == [0.0, 5.0, 10.0, 15.0]
     assert told([2.5, 7.4, 7.5, 60.0, 60.1, 65.0]) == [2.5, 7.5, 60.0, 65.0]
+    estimate = RestEstimate()
+    assert [
+        estimate(*each)
+        for each in (
+            ('loading', None, 100.0),
+            ('measuring', 40.0, 110.0),  # An interrupted run continues.
+            ('measuring', 50.0, 112.0),
+            ('measuring', 60.0, 130.0),
+            ('writing', None, 140.0),
+        )
+    ] == [None, None, None, 40.0, None]
 
 
 @pytest.mark.parametrize(
@@ -28,17 +39,3 @@ def test_prints_first_report_then_one_every_few_seconds_and_after_silence():
 )
 def test_a_report_reads_as_phase_percent_and_seconds(progress, text):
     assert str(progress) == text
-
-
-def test_the_rest_of_a_phase_is_estimated_from_where_it_began():
-    estimate = RestEstimate()
-    assert [
-        estimate(*each)
-        for each in (
-            ('loading', None, 100.0),
-            ('measuring', 40.0, 110.0),  # An interrupted run continues.
-            ('measuring', 50.0, 112.0),
-            ('measuring', 60.0, 130.0),
-            ('writing', None, 140.0),
-        )
-    ] == [None, None, None, 40.0, None]

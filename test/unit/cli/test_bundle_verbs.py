@@ -107,7 +107,7 @@ def test_build_builds_each_network(tmp_path, capsys):
         assert 'is given for a bundle.\nCause: The bundle declares' in capsys.readouterr().err
 
 
-def test_bench_runs_a_bundle_but_not_its_layers(tmp_path, capsys):
+def test_bench_runs_tiles_and_a_bundle_but_not_its_layers(tmp_path, capsys):
     path = str(two_sums(tmp_path))
     common = ['bench', path, '--backend', 'onnxruntime', '--frames', '3', '--warm-up', '1']
     assert main(common) == 0
@@ -115,6 +115,10 @@ def test_bench_runs_a_bundle_but_not_its_layers(tmp_path, capsys):
     assert all(text in printed for text in ('bundle', '  network A ', '  network B '))
     assert main([*common, '--layers']) == 1
     assert '--layers is for one network' in capsys.readouterr().err
+    path = str(with_batch(tmp_path / 'shapes.onnx', 'n'))
+    common = ['--frames', '2', '--warm-up', '1', '--image-size', '640x480']
+    assert main(['bench', path, '--backend', 'onnxruntime', '--tiles', '2x1', *common]) == 0
+    assert '2x1 tiles with overlap 0.2' in capsys.readouterr().out
 
 
 def test_a_bundle_of_dynamic_networks_is_built_for_its_shapes(tmp_path, capsys):
@@ -165,10 +169,3 @@ def test_a_detector_with_a_classifier_is_built_as_it_runs(tmp_path, capsys):
     assert [each['onnx']['path'][-10:] for each in found.values()] == ['ector.onnx', 'color.onnx']
     [[given]] = found['color']['profiles']
     assert (given['low'][0], given['high'][0]) == (1, 4)
-
-
-def test_bench_runs_tiles(tmp_path, capsys):
-    path = str(with_batch(tmp_path / 'shapes.onnx', 'n'))
-    common = ['--frames', '2', '--warm-up', '1', '--image-size', '640x480']
-    assert main(['bench', path, '--backend', 'onnxruntime', '--tiles', '2x1', *common]) == 0
-    assert '2x1 tiles with overlap 0.2' in capsys.readouterr().out

@@ -37,18 +37,6 @@ def with_names(result, class_names):
     return result
 
 
-def test_further_masks_are_drawn_without_their_class_0():
-    masks = {
-        'area': ClassMask(np.repeat(np.uint8([[0, 1]]), 4, axis=0)),
-        'line': ClassMask(np.repeat(np.uint8([[0], [0], [1], [1]]), 2, axis=1)),
-    }
-    pixels = gray((2, 4))
-    draw(pixels, ClassMasks(masks, [2, 2]), opacity=1.0)
-    assert (pixels[:2, 0] == color_of(0)).all()
-    assert (pixels[:2, 1] == color_of(1)).all()
-    assert (pixels[2:] == color_of(2)).all()
-
-
 def test_a_box_is_drawn_along_its_edges_in_the_color_of_its_class_and_the_best_on_top():
     pixels = gray()
     draw_detections(pixels, BOX)
@@ -143,7 +131,7 @@ def test_pictures_are_arranged_in_captioned_rows_of_equal_height():
     assert sheet[0].min() == 255
 
 
-def test_mask_overlays_all_classes_but_background():
+def test_masks_overlay_all_classes_but_the_background_and_further_ones_their_class_0():
     pixels = gray((4, 2))
     classes = np.array([[0, 0, 1, 1], [1, 1, 300, 300]], np.uint16)
     draw_mask(pixels, classes, opacity=1.0, background=0)
@@ -153,6 +141,15 @@ def test_mask_overlays_all_classes_but_background():
     pixels = gray((4, 2))
     draw_mask(pixels, np.zeros((2, 4), np.uint8), opacity=0.5)
     assert np.abs(pixels[0, 0] - (np.array(color_of(0)) + 90) / 2).max() <= 1
+    masks = {
+        'area': ClassMask(np.repeat(np.uint8([[0, 1]]), 4, axis=0)),
+        'line': ClassMask(np.repeat(np.uint8([[0], [0], [1], [1]]), 2, axis=1)),
+    }
+    pixels = gray((2, 4))
+    draw(pixels, ClassMasks(masks, [2, 2]), opacity=1.0)
+    assert (pixels[:2, 0] == color_of(0)).all()
+    assert (pixels[:2, 1] == color_of(1)).all()
+    assert (pixels[2:] == color_of(2)).all()
 
 
 @pytest.mark.parametrize(

@@ -223,13 +223,20 @@ def test_columns_of_several_families_and_additional_outputs_of_a_classifier_are_
         open_head(DETECTORS['yolov8_cls'], seen)
 
 
-def test_the_columns_of_people_are_keypoints(network):
+def test_the_columns_of_people_are_keypoints_and_boxes_of_mmdeploy_no_queries(network):
     seen = network('output0 (1, 56, 8400)')
     with pytest.raises(TensorMismatchError, match='looks like a keypoint network') as error:
         choose_family(BOTH, 'auto', seen)
     assert '17 keypoints as in published networks' in error.value.cause
     assert 'set `decoder` to yolov8 (docs/models.md)' in error.value.remedy
     assert choose_family((*BOTH, *decoder.POSES), 'auto', seen)[0].name == 'yolov8_pose'
+    seen = network('dets (1, 100, 5); labels (1, 100) int64; masks (1, 100, 64, 64)')
+    with pytest.raises(TensorMismatchError, match='No decoder recognizes') as error:
+        choose_family(decoder.SEGMENTERS, 'auto', seen)
+    assert 'maskformer' not in error.value.remedy
+    with pytest.raises(TensorMismatchError, match='No decoder recognizes') as error:
+        choose_family(decoder.DETECTORS, 'auto', seen)
+    assert 'Set outputs to dets, labels (decoder mmdetection)' in error.value.remedy
 
 
 @pytest.mark.parametrize(
@@ -262,16 +269,6 @@ def test_the_error_says_how_to_export_a_known_network(network, outputs, task, ad
     with pytest.raises(TensorMismatchError, match='No decoder recognizes') as error:
         choose_family(TASKS[task], 'auto', network(outputs))
     assert advice in error.value.remedy and 'Set outputs' not in error.value.remedy
-
-
-def test_boxes_of_mmdeploy_are_no_queries_of_masks(network):
-    seen = network('dets (1, 100, 5); labels (1, 100) int64; masks (1, 100, 64, 64)')
-    with pytest.raises(TensorMismatchError, match='No decoder recognizes') as error:
-        choose_family(decoder.SEGMENTERS, 'auto', seen)
-    assert 'maskformer' not in error.value.remedy
-    with pytest.raises(TensorMismatchError, match='No decoder recognizes') as error:
-        choose_family(decoder.DETECTORS, 'auto', seen)
-    assert 'Set outputs to dets, labels (decoder mmdetection)' in error.value.remedy
 
 
 @pytest.mark.parametrize('shape', ['68, 18', '197, 768', '257, 384'])

@@ -59,7 +59,7 @@ def test_categories_are_the_classes_of_the_network_or_those_found(tmp_path):
     assert found['categories'] == [{'id': 1, 'name': 'a'}, {'id': 2, 'name': 'b'}]
 
 
-def test_area_of_masks_is_that_of_their_pixels(tmp_path):
+def test_area_of_masks_is_that_of_their_pixels_and_tasks_that_coco_lacks_are_refused(tmp_path):
     classes = np.full((8, 16), 255, np.uint8)
     classes[2:4, 3:15] = 1
     found = coco(tmp_path / 'out.json', MASK, ClassMask(classes))
@@ -68,6 +68,14 @@ def test_area_of_masks_is_that_of_their_pixels(tmp_path):
     assert [each['image_id'] for each in found['annotations']] == [1, 2]
     assert [each['category_id'] for each in found['annotations']] == [2, 2]
     assert found['images'][0]['file_name'] == 'front/-0.999999995.png'
+    with pytest.raises(ParameterError, match='no format for the results of decoder midas'):
+        CocoLabels(tmp_path / 'out.json', pipeline('depth', 'midas'), {})
+    several = pipeline('segment', 'mask')
+    several.decoder.head = MaskHeads.of(
+        [open_as('semantic', f'{name} (1, 3, 8, 8)') for name in ('area', 'line')]
+    )
+    with pytest.raises(ParameterError, match=r'several masks per image.*\n.*with --outputs'):
+        CocoLabels(tmp_path / 'out.json', several, {})
 
 
 def test_images_without_a_stamp_have_files_of_their_own(tmp_path):
@@ -85,17 +93,6 @@ def test_no_file_is_written_outside_the_folder(tmp_path, topic):
     with closing(labels), pytest.raises(ParameterError, match='cannot be named after the topic'):
         labels.write(topic, HEADER, FRAME, None)
     assert not list(tmp_path.iterdir())
-
-
-def test_tasks_that_coco_lacks_are_refused(tmp_path):
-    with pytest.raises(ParameterError, match='no format for the results of decoder midas'):
-        CocoLabels(tmp_path / 'out.json', pipeline('depth', 'midas'), {})
-    several = pipeline('segment', 'mask')
-    several.decoder.head = MaskHeads.of(
-        [open_as('semantic', f'{name} (1, 3, 8, 8)') for name in ('area', 'line')]
-    )
-    with pytest.raises(ParameterError, match=r'several masks per image.*\n.*with --outputs'):
-        CocoLabels(tmp_path / 'out.json', several, {})
 
 
 def test_rows_are_the_objects_and_images_without_any(tmp_path):

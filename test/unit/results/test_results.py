@@ -69,15 +69,12 @@ def test_a_slice_a_mask_and_indices_choose_objects(found, key):
     assert some.as_json()['detections'] == found.as_json()['detections'][1:]
 
 
-def test_objects_have_what_their_task_finds():
+def test_objects_have_what_their_task_finds_and_upright_boxes_surround_rotated_ones():
     assert ORIENTED[2].theta == pytest.approx(np.pi / 2)
     assert ORIENTED[0].cxcywh.tolist() == [16, 10, 16, 12]
     assert INSTANCES[0].origin_xy.tolist() == [8, 4] and INSTANCES[0].mask.tolist()[0][0]
     assert POSES[1].keypoints.tolist() == POSES.keypoints[1].tolist()
     assert (BOXES[0].mask, BOXES[0].theta, BOXES[0].keypoints) == (None, None, None)
-
-
-def test_upright_boxes_surround_rotated_ones():
     want = [[8, 4, 24, 16], [0, 0, 64, 48], [1, 1, 3, 5]]
     np.testing.assert_allclose(ORIENTED.xyxy, want, rtol=1e-5)
     assert ORIENTED.detections.names == ORIENTED.names

@@ -153,7 +153,7 @@ def test_beyond_the_limit_the_tracks_seen_last_remain(make, monkeypatch):
     assert ids_of(tracker, detections(first), 1.4) == []
 
 
-def test_ocsort_finds_an_object_again_that_stopped_while_hidden():
+def test_ocsort_finds_an_object_again_that_stopped_while_hidden_by_the_straight_way():
     def walk_and_stop(tracker):
         for number in range(10):
             left = 20.0 * number
@@ -162,6 +162,15 @@ def test_ocsort_finds_an_object_again_that_stopped_while_hidden():
 
     assert walk_and_stop(ByteTracker()) == []
     assert walk_and_stop(OcSortTracker()) == [1]
+    tracker = OcSortTracker()
+    for number in range(10):
+        ids_of(tracker, detections((20.0 * number, 0, 20.0 * number + 80, 80)), 1 + number / 10)
+    for number in range(4):  # Hidden, it turns.
+        ids_of(tracker, Detections.empty(), 2 + number / 10)
+    assert ids_of(tracker, detections((200, 30, 280, 110)), 2.4) == [1]
+    velocity = tracker._tracks['mean'][1, :2, 0]
+    assert velocity[1] == pytest.approx(30 / 0.5, rel=0.3)
+    assert velocity[0] < 100
 
 
 @pytest.mark.parametrize(('kind', 'choice'), [('byte', 0), ('ocsort', 1)])
@@ -175,15 +184,3 @@ def test_ocsort_prefers_the_detection_in_the_direction_of_motion(kind, choice):
     tracks = tracker.update(detections(aside, ahead), round(1.8 * SECOND))
     assert tracks.indices[tracks.ids == 1].tolist() == [choice]
     assert tracks.ids.tolist() == [1]
-
-
-def test_after_a_gap_ocsort_has_the_velocity_of_the_straight_way():
-    tracker = OcSortTracker()
-    for number in range(10):
-        ids_of(tracker, detections((20.0 * number, 0, 20.0 * number + 80, 80)), 1 + number / 10)
-    for number in range(4):  # Hidden, it turns.
-        ids_of(tracker, Detections.empty(), 2 + number / 10)
-    assert ids_of(tracker, detections((200, 30, 280, 110)), 2.4) == [1]
-    velocity = tracker._tracks['mean'][1, :2, 0]
-    assert velocity[1] == pytest.approx(30 / 0.5, rel=0.3)
-    assert velocity[0] < 100

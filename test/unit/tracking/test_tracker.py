@@ -35,7 +35,7 @@ def test_objects_keep_their_ids_and_their_class(of, method):
     assert len(tracked[0]) == 0 and len(tracked[2]) == 1
 
 
-def test_names_stay_with_the_objects_and_lost_ones_have_ids():
+def test_names_stay_with_the_objects_and_images_without_stamps_follow_at_the_rate():
     tracker = Tracker(min_hits=1)
     assert [(each.name, each.id) for each in tracker(boxes(10))] == [('cat', 1)]
     tracker = Tracker(min_hits=1)
@@ -43,9 +43,6 @@ def test_names_stay_with_the_objects_and_lost_ones_have_ids():
     assert len(tracker.lost) == 0
     assert len(tracker(Detections.empty())) == 0
     assert (tracker.lost.ids_as_text(), tracker.lost.scores.tolist()) == (['1'], [0])
-
-
-def test_images_without_stamps_follow_at_the_rate():
     for rate_hz, second_ns in ((0.5, 4_000_000_000), (30, 66_666_666)):
         tracker = Tracker(rate_hz=rate_hz, buffer_seconds=3.0)
         tracker(boxes(10))

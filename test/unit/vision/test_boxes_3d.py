@@ -41,14 +41,11 @@ def test_the_center_is_within_2_cm_at_3_m_despite_noise_and_background(degrees, 
             assert np.linalg.norm(found.centers[0] - truth) < 0.02
 
 
-def test_a_wall_close_behind_and_a_pole_in_front_do_not_count():
+def test_a_wall_close_behind_a_pole_in_front_and_with_a_mask_what_is_larger_do_not_count():
     pole = Solid((0.1, 0, 1.5), (0.03, 3, 0.03), yaw(0))
     scene = render([FACING, pole], wall=3.4)
     found = measure(scene, [scene.box(0, 0.3)], noise=0.01)
     assert found.centers[0] == pytest.approx([0.1, -0.2, 2.8], abs=0.02)
-
-
-def test_with_a_mask_the_larger_surface_in_the_box_does_not_win():
     thin = Solid((0, 0, 3.0), (0.08, 1.0, 0.08), yaw(0))
     scene = render([thin])
     wide = (*scene.box(0)[:2], 300.0, 200.0, 0.0)
@@ -131,7 +128,7 @@ def test_many_objects_are_measured_at_once_as_one_by_one():
         assert np.linalg.norm(alone.centers[0] - scene.surface(index)[0]) < 0.02
 
 
-def test_wrong_sizes_and_encodings_are_named():
+def test_wrong_sizes_and_encodings_are_named_and_a_big_endian_depth_image_is_read():
     scene = render([FACING])
     with pytest.raises(BadFrameError, match='640 × 480, but its calibration is for 1280 × 720'):
         DepthScene(scene.depth(), HD)
@@ -139,9 +136,6 @@ def test_wrong_sizes_and_encodings_are_named():
         DepthScene(scene.depth(), CAMERA, instances=np.zeros((720, 1280), np.uint16))
     with pytest.raises(BadFrameError, match='Encoding mono8 is not one of depth images'):
         DepthImage.of(Frame.from_pixels(np.zeros((2, 2), np.uint8), 'mono8'))
-
-
-def test_a_big_endian_depth_image_is_read():
     values = np.array([[1000, 2500]], '>u2')
     frame = Frame.from_pixels(values, '16UC1')
     assert DepthImage.of(frame).meters((slice(None), slice(None))) == pytest.approx(

@@ -150,7 +150,7 @@ def test_the_image_lies_inside_the_input(image_wh, input_hw, resize):
 # Pixels to input
 
 
-def test_values_are_scaled_then_normalized_channel_by_channel_in_the_networks_order():
+def test_values_are_scaled_then_normalized_in_the_networks_order_and_padding_likewise():
     frame = Frame.from_pixels(np.full((2, 2, 3), (10, 20, 30), np.uint8), 'rgb8')
     preprocess = Preprocess((2, 2), scale=0.1, mean=(0.5, 1.0, 2.0), std=(0.5, 0.25, 2.0))
     tensor, _ = preprocess(frame)
@@ -159,9 +159,6 @@ def test_values_are_scaled_then_normalized_channel_by_channel_in_the_networks_or
     np.testing.assert_allclose(tensor[0, :, 0, 0], [1.0, 4.0, 0.5], rtol=1e-6)
     as_bgr = Preprocess((2, 2), channel_order='bgr', scale=1.0, mean=(1.0, 0.0, 0.0))
     assert as_bgr(frame)[0][0, :, 0, 0].tolist() == [29, 20, 10]
-
-
-def test_padding_is_a_pixel_and_is_normalized_like_one():
     preprocess = Preprocess((4, 4), pad_value=100, scale=0.1, mean=(1.0, 2.0, 3.0))
     tensor, letterbox = preprocess(uniform(50, 4, 2))
     assert letterbox.pad_xy == (0, 1)

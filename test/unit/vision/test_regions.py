@@ -48,7 +48,7 @@ def test_no_region_needs_no_pixel_and_other_shapes_are_refused():
         crop().maps(np.ones((1, 4)))
 
 
-def test_a_region_of_the_input_s_size_is_copied():
+def test_a_region_of_the_input_s_size_is_copied_and_the_width_lies_along_its_angle():
     pixels = noise()
     preprocess = crop((10, 20), channel_order='bgr', dtype='uint8', layout='nhwc')
     maps = preprocess.maps(np.array([[20, 15, 20, 10, 0.0]]))
@@ -56,6 +56,13 @@ def test_a_region_of_the_input_s_size_is_copied():
     found = preprocess(Frame.from_pixels(pixels), maps)
     assert found.dtype == np.uint8
     assert np.array_equal(found[0], pixels[10:20, 10:30])
+    # A quarter turn from x towards y: the input's columns go down the image, its rows left.
+    pixels = noise(20, 30)
+    preprocess = crop((4, 6), channel_order='bgr', layout='nhwc')
+    maps = preprocess.maps(np.array([[10, 9, 6, 4, math.pi / 2]]))
+    found = preprocess(Frame.from_pixels(pixels), maps)[0]
+    block = pixels[6:12, 8:12]  # Columns 10 - 4/2 to 10 + 4/2, rows 9 - 6/2 to 9 + 6/2.
+    assert np.allclose(found, np.rot90(block), atol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -66,16 +73,6 @@ def test_the_aspect_ratio_of_the_input_is_stretched_or_expanded_to(resize, step_
     step_x, step_y = (1.5 * step for step in step_xy)
     assert maps[0, 0].tolist() == [step_x, 0, 100 - 4 * step_x, 8]
     assert maps[0, 1].tolist() == [0, step_y, 50 - 2 * step_y, 4]
-
-
-def test_the_width_of_a_rotated_region_lies_along_its_angle():
-    """A quarter turn from x towards y: the input's columns go down the image, its rows left."""
-    pixels = noise(20, 30)
-    preprocess = crop((4, 6), channel_order='bgr', layout='nhwc')
-    maps = preprocess.maps(np.array([[10, 9, 6, 4, math.pi / 2]]))
-    found = preprocess(Frame.from_pixels(pixels), maps)[0]
-    block = pixels[6:12, 8:12]  # Columns 10 - 4/2 to 10 + 4/2, rows 9 - 6/2 to 9 + 6/2.
-    assert np.allclose(found, np.rot90(block), atol=1e-3)
 
 
 @pytest.mark.parametrize('angle', [0.0, 0.7, -2.5])

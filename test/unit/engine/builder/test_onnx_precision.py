@@ -56,10 +56,14 @@ def test_inputs_and_outputs_are_lowered_on_request_only(models, io_dtypes, kind,
     assert worst(y, run(onnx.load(path), x=x)) < 2e-3
 
 
-def test_layers_after_last_convolution_stay_float32(models):
+def test_layers_after_last_convolution_and_excluded_operators_stay_float32(models):
     model = light(models.conv())
     operators = [node.op_type for node in model.graph.node]
     assert operators == ['Cast', 'Conv', 'Relu', 'Conv', 'Cast', 'Relu', 'Mul']
+    path = models.conv(layers=3)
+    model, _ = convert(path, 'fp16', io_dtypes='keep', fp32=('Relu',))
+    relus = [node for node in model.graph.node if node.op_type == 'Relu']
+    assert relus and not any('__fp16' in name for node in relus for name in node.output)
 
 
 @pytest.mark.parametrize('precision', LOW)
@@ -208,13 +212,6 @@ def test_excluded_layer_stays_float32(models, pattern):
     assert '2 of 3 convolutions' in told and ', 1 excluded' in told
     x = image(1, 3, 32, 32)
     assert worst(run(model, x=x), run(onnx.load(path), x=x)) < 2e-3
-
-
-def test_excluded_operator_stays_float32_everywhere(models):
-    path = models.conv(layers=3)
-    model, _ = convert(path, 'fp16', io_dtypes='keep', fp32=('Relu',))
-    relus = [node for node in model.graph.node if node.op_type == 'Relu']
-    assert relus and not any('__fp16' in name for node in relus for name in node.output)
 
 
 @pytest.mark.parametrize(

@@ -88,12 +88,9 @@ def test_options_without_effect_on_rtx_are_reported(models, rtx, options, ignore
     assert all(map(str.startswith, report['ignored_options'], ignored))
 
 
-def test_integers_that_are_not_a_shape_are_built(models, rtx):
+def test_integers_that_are_not_a_shape_and_external_data_are_built(models, rtx):
     graph = '(float[1,3,4,4] x, int64[2] s) => (float[1,2,4,4] y) { y = Gather <axis = 1> (x, s) }'
     build_here(models.save(graph), rtx)
-
-
-def test_external_data_is_read_and_converted(models, rtx):
     path = models.conv()
     models.split(path)
     assert report_of(path, rtx)['layer_precisions'] == {'float32': 6}

@@ -38,13 +38,17 @@ def test_batch_and_size_of_images_have_defaults(inputs, best):
     assert only == ShapeRange('x', best, best, best)
 
 
-def test_dynamic_batch_ranges_from_1_to_requested_maximum():
+def test_dynamic_batch_ranges_from_1_to_requested_maximum_the_largest_of_all_profiles():
     ((image, sizes),) = settle(spec(-1, 3, 8, 8), spec(-1, 2, name='sizes'), batch=8)
     assert image == ShapeRange('x', (1, 3, 8, 8), (8, 3, 8, 8), (8, 3, 8, 8))
     assert sizes == ShapeRange('sizes', (1, 2), (8, 2), (8, 2))
     ((fixed,),) = settle(spec(1, 3, -1, -1), input_size=(8, 16), batch=8)
     assert fixed == ShapeRange('x', (1, 3, 8, 16), (1, 3, 8, 16), (1, 3, 8, 16))
     assert settle(spec(1, 3, 8, 8), batch=8) == ()
+    small, large = (ShapeRange('x', (1, 3), (1, 3), (n, 3)) for n in (2, 8))
+    assert largest_batch((spec(-1, 3),), ((small,), (large,))) == 8
+    assert largest_batch((spec(4, 3),), ()) == 4
+    assert largest_batch((spec(),), ()) == 1
 
 
 def test_size_comes_from_option_then_metadata_then_640():
@@ -57,11 +61,16 @@ def test_size_comes_from_option_then_metadata_then_640():
     assert best('nonsense') == (1, 3, 640, 640)
 
 
-def test_profiles_of_unknown_inputs_or_of_other_fixed_sizes_are_refused():
+def test_profiles_of_unknown_other_or_too_large_inputs_are_refused():
     with pytest.raises(ParameterError, match=r'names the unknown input y(?s:.*)x \(\?\)'):
         settle(spec(-1), asked=((ShapeRange('y', (1,), (1,), (1,)),),))
     with pytest.raises(ParameterError, match=r'profile shape \(1, 4\) does not match the input x'):
         settle(spec(-1, 3), asked=((ShapeRange('x', (1, 4), (1, 4), (1, 4)),),))
+    fixed = TensorSpec('x', (1, 3, 2**31, 2**31), 'float32', 'input')
+    dynamic = TensorSpec('x', (1, 3, -1, -1), 'float32', 'input')
+    for each, metadata in ((fixed, {}), (dynamic, {'imgsz': '[1000000000, 1000000000]'})):
+        with pytest.raises(ModelError, match=r'The input x .* is too large'):
+            resolve_profiles([each], (), metadata=metadata, input_size=())
 
 
 def test_inputs_that_a_profile_lacks_have_their_defaults():
@@ -72,13 +81,6 @@ def test_inputs_that_a_profile_lacks_have_their_defaults():
     )
     with pytest.raises(ParameterError, match=r'z \(1, \?\) float32 has dynamic(?s:.*)capacity='):
         settle(inputs[0], spec(1, -1, name='z'), asked=((asked,),))
-
-
-def test_the_batch_is_the_largest_of_all_profiles():
-    small, large = (ShapeRange('x', (1, 3), (1, 3), (n, 3)) for n in (2, 8))
-    assert largest_batch((spec(-1, 3),), ((small,), (large,))) == 8
-    assert largest_batch((spec(4, 3),), ()) == 4
-    assert largest_batch((spec(),), ()) == 1
 
 
 @pytest.mark.parametrize(
@@ -131,14 +133,6 @@ def test_options_out_of_range_or_without_effect_are_refused(values, said):
 )
 def test_invalid_image_size_in_metadata_is_ignored(imgsz):
     assert metadata_hw({'imgsz': imgsz}) is None
-
-
-def test_inputs_that_cannot_be_allocated_are_refused():
-    fixed = TensorSpec('x', (1, 3, 2**31, 2**31), 'float32', 'input')
-    dynamic = TensorSpec('x', (1, 3, -1, -1), 'float32', 'input')
-    for spec, metadata in ((fixed, {}), (dynamic, {'imgsz': '[1000000000, 1000000000]'})):
-        with pytest.raises(ModelError, match=r'The input x .* is too large'):
-            resolve_profiles([spec], (), metadata=metadata, input_size=())
 
 
 @pytest.mark.parametrize(
