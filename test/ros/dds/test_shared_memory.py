@@ -455,6 +455,26 @@ def test_copies_are_known_by_the_time_of_publication(gid, pair):
     del kept[:], receiver.take()[:]
 
 
+@pytest.mark.filterwarnings('ignore:.*fork:DeprecationWarning')
+def test_a_forked_process_returns_no_image_that_its_parent_reads(pair):
+    publisher, receiver = pair
+    message = Pool(is_shared=True).take(8)
+    deliver(publisher, message)
+    (taken,) = receiver.take()
+    child = os.fork()
+    if not child:
+        del taken
+        os._exit(0)
+    os.waitpid(child, 0)
+    for _ in range(2):
+        deliver(publisher, message)
+    (lender,), (borrower,) = receiver._lenders.values(), publisher.borrowers
+    assert 1 in borrower._lent
+    del taken, lender
+    deliver(publisher, message)
+    assert 1 not in borrower._lent
+
+
 def test_only_images_that_came_are_returned(gid):
     pages, fd = allocate_shared(100)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:

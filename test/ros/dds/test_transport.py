@@ -4,6 +4,7 @@ import ctypes
 import gc
 from pathlib import Path
 import threading
+from types import SimpleNamespace
 
 from rclpy.duration import Duration
 from rclpy.executors import SingleThreadedExecutor
@@ -15,7 +16,7 @@ from support.dds import HeldInbox, Inbox, Locked, number_of, numbered
 from support.waiting import DEADLINE_SECONDS, wait_until
 from trt_ros.ros.dds import rcl as rcl_module
 from trt_ros.ros.dds.cdr import read_image
-from trt_ros.ros.dds.rcl import MemoryHooks, Rcl, RclError
+from trt_ros.ros.dds.rcl import MemoryHooks, Rcl, RclError, ReceiveBufferPool
 
 
 class Logged:
@@ -184,6 +185,21 @@ def test_failed_take_leaks_no_memory_and_next_message_arrives(publisher, subscri
     publisher.publish(numbered(2, 7))
     assert inbox.wait(1) == [2]
     assert len(set(addresses)) == 1
+
+
+def test_a_message_that_the_middleware_does_not_write_is_none(monkeypatch):
+    lengths = [100, 0]
+
+    def take(subscription, c_bytes, info, allocation):
+        length = lengths.pop(0)
+        c_bytes._obj.length = length or c_bytes._obj.length
+        return rcl_module.OK
+
+    rcl, pool = Rcl(), ReceiveBufferPool()
+    monkeypatch.setattr(rcl, '_take', take)
+    subscription = SimpleNamespace(pointer=None)
+    assert pool.take(rcl, subscription).size == 100  # Its memory and length are used again.
+    assert pool.take(rcl, subscription) is None
 
 
 def test_memory_sized_by_middleware_is_read_in_place(publisher, subscribe_rcl):

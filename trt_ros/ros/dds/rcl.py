@@ -126,10 +126,12 @@ class Rcl:
 
     def take(self, subscription: Any, c_bytes: _Bytes, info: ctypes.Array[c_uint8]) -> bool:
         """Take the next message by an entered handle; return whether one came; or RclError."""
+        c_bytes.length = 0
         code = self._take(subscription.pointer, byref(c_bytes), byref(info), None)
         if code not in (OK, TAKE_FAILED):
             raise self._error('rcl_take_serialized_message failed', code)
-        return bool(code == OK)
+        # While subscriptions come and go, Fast DDS also returns OK and writes no message.
+        return bool(code == OK and c_bytes.length)
 
     def publish(self, publisher: Any, message: np.ndarray) -> None:
         """Publish a serialized message, (N,) uint8, by an entered handle, or raise RclError."""

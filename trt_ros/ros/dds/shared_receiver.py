@@ -61,7 +61,7 @@ class _Lender:
         self.connection, self.switches, self._on_memory = connection, switches, on_memory
         self.is_open, self.last, self._is_on = True, 0, False
         self.peeked, self._number, self._is_unread = b'', 0, False
-        self._receive = connection.recv
+        self._receive, self._process = connection.recv, os.getpid()
         self._memory: dict[int, Memory] = {}
         self._places: dict[bytes, tuple[Memory, Lendable]] = {}
         # Messages to come, by their place, and the place of the last one.
@@ -181,7 +181,8 @@ class _Lender:
             self.switches.append(self.last + 1)
 
     def _give_back(self, loan: MemoryLoan) -> None:
-        if loan.number:  # Otherwise no message came.
+        # No number: no message came. A forked process has copies of its parent's loans.
+        if loan.number and os.getpid() == self._process:
             with suppress(OSError):  # One of both has left.
                 self.connection.send(NUMBER.pack(loan.number), FLAGS | _NOW)
 

@@ -148,7 +148,8 @@ class RclpySubscription:
         self._subscription = None
 
     def _receive(self, message: bytes) -> None:
-        self._on_message(np.frombuffer(message, np.uint8))
+        if message:  # See Rcl.take.
+            self._on_message(np.frombuffer(message, np.uint8))
 
 
 _lock = threading.Lock()
