@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import compress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from rclpy.impl.implementation_singleton import rclpy_implementation
@@ -28,6 +28,7 @@ from trt_ros.ros.dds.cdr import ImageWriter
 from trt_ros.ros.dds.cdr_detections import DetectionWriter, read_detections
 from trt_ros.ros.dds.cdr_points import XYZ, Field, PointWriter
 from trt_ros.ros.dds.transport import serialized_publish, should_publish
+from trt_ros.vision.frame import DEPTH_ENCODINGS, ENCODINGS
 from trt_ros.vision.regions import MAX_PIXELS
 
 if TYPE_CHECKING:  # Imports 40 modules.
@@ -91,15 +92,13 @@ def read_boxes(message: np.ndarray, class_ids: ClassIds) -> Boxes:
     return replace(found, ids=ids if ids.any() else None, class_names=class_ids)
 
 
-# Data type and number of channels of the published encodings.
-_PIXELS: dict[str, tuple[np.dtype[Any], int]] = {
-    'bgr8': (np.dtype('u1'), 3),
-    'rgb8': (np.dtype('u1'), 3),
-    'bgra8': (np.dtype('u1'), 4),
-    'mono8': (np.dtype('u1'), 1),
-    'mono16': (np.dtype('<u2'), 1),
-    '32FC1': (np.dtype('<f4'), 1),
+# Bytes per pixel of the encodings that are sent, and types other than uint8.
+_PIXEL_NBYTES = {
+    encoding: nbytes
+    for encoding, nbytes in {**ENCODINGS, **DEPTH_ENCODINGS}.items()
+    if encoding not in ('nv12', 'nv21')  # They have more rows than the image.
 }
+_DTYPES = {'mono16': np.dtype('<u2'), '16UC1': np.dtype('<u2'), '32FC1': np.dtype('<f4')}
 
 
 class Sender:
@@ -178,15 +177,22 @@ class ImageSender(Sender):
         """
         Return the pixels of a new image, C-contiguous, to be filled.
 
-        :returns: 'bgr8', 'rgb8', 'bgra8': (H, W, 3 or 4) uint8; 'mono8', 'mono16', '32FC1':
-            (H, W) of that type.
+        :returns: (H, W, channels) uint8, or (H, W) with one channel, as of a mosaic; 'mono16' and
+            '16UC1' uint16, '32FC1' float32.
+        :raises BadFrameError: 'unknown encoding'.
         """
-        stamp = header.stamp.sec, header.stamp.nanosec
-        dtype, channels = _PIXELS[encoding]
-        nbytes = channels * dtype.itemsize
+        if encoding not in _PIXEL_NBYTES:
+            raise BadFrameError(
+                'unknown encoding',
+                f'Images of the encoding {encoding!r} cannot be sent.',
+                remedy=f'Use one of {", ".join(_PIXEL_NBYTES)}.',
+            )
+        stamp, nbytes = (header.stamp.sec, header.stamp.nanosec), _PIXEL_NBYTES[encoding]
         self._pixels = None  # Otherwise their memory would still be in use.
         pixels = self._writer.begin(stamp, header.frame_id, image_wh, encoding, channels=nbytes)
-        self._pixels = pixels if channels > 1 else pixels.view(dtype)[..., 0]
+        if encoding in _DTYPES:
+            pixels = pixels.view(_DTYPES[encoding])
+        self._pixels = pixels if pixels.shape[-1] > 1 else pixels[..., 0]
         return self._pixels
 
     def send(self) -> None:

@@ -17,6 +17,7 @@ from support.dds import RELIABLE, Inbox
 from support.shared_images import NBYTES
 from support.waiting import wait_until
 from trt_ros.demo import MODEL
+from trt_ros.errors import BadFrameError
 from trt_ros.ros.dds.cdr import read_image
 from trt_ros.ros.images import ImageSender, subscribe_images
 
@@ -45,6 +46,16 @@ def test_nodes_of_users_receive_and_send_images(node, subscribe, other):
         sender.send()
     (image,) = far.wait(1)
     assert (image.encoding, bytes(image.data[:4])) == ('rgb8', bytes([1, 2, 3, 1]))
+    for channels, encoding in enumerate(['16UC1', 'bayer_rggb8', 'yuv422', '8UC3', 'rgba8']):
+        pixels = sender.begin(Header(), (4, 2), encoding)
+        assert pixels.shape == ((2, 4, channels) if channels > 1 else (2, 4))
+        pixels[:] = 258 if encoding == '16UC1' else 7
+        sender.send()
+        image = far.wait(channels + 2)[-1]
+        assert image.encoding == encoding and image.data.size == image.step * 2 == pixels.nbytes
+        assert set(image.data.tolist()) == ({1, 2} if encoding == '16UC1' else {7})
+    with pytest.raises(BadFrameError, match="'nv12' cannot be sent"):
+        sender.begin(Header(), (4, 2), 'nv12')
 
 
 def test_the_node_of_the_page_draws_on_images(node, subscribe, domain_id, tmp_path):
