@@ -455,6 +455,17 @@ def test_copies_are_known_by_the_time_of_publication(gid, pair):
     del kept[:], receiver.take()[:]
 
 
+def test_copies_are_known_after_the_clock_was_set_back(gid, pair, monkeypatch):
+    publisher, receiver = pair
+    message, stamp = Pool(is_shared=True).take(1), time.time_ns()
+    monkeypatch.setattr(time, 'time_ns', lambda: stamp)
+    deliver(publisher, message)
+    del receiver.take()[:]
+    stamp -= 3_600_000_000_000
+    deliver(publisher, message)
+    assert receiver.is_copy(gid, stamp + 1)
+
+
 @pytest.mark.filterwarnings('ignore:.*fork:DeprecationWarning')
 def test_a_forked_process_returns_no_image_that_its_parent_reads(pair):
     publisher, receiver = pair

@@ -86,7 +86,10 @@ class _Lender:
                 data = self._received()
             else:
                 self._is_unread = True  # The call that takes it from the socket can wait.
+            before = self.last
             self.last, number, place = RECEIVED_NOTICE.unpack(data)
+            if self.last < before:  # The clock was set back: earlier times mean nothing now.
+                self.switches[:] = [self.last] * self._is_on
             if not (number and self._is_on) and not self._switch(bool(number)):
                 return self.take()
             message = self._ready.pop(place, None)
