@@ -200,6 +200,7 @@ def test_a_message_that_the_middleware_does_not_write_is_none(monkeypatch):
     subscription = SimpleNamespace(pointer=None)
     assert pool.take(rcl, subscription).size == 100  # Its memory and length are used again.
     assert pool.take(rcl, subscription) is None
+    pool.close()
 
 
 def test_memory_sized_by_middleware_is_read_in_place(publisher, subscribe_rcl):

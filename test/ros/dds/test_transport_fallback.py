@@ -65,6 +65,14 @@ def test_rclpy_is_the_fallback_without_the_functions_of_rcl(
     assert log.count('Images and results go through rclpy') == 1 and missing in log
 
 
+@pytest.mark.parametrize('value, count', [('shm', 1), ('dds', 0), ('', 0)])
+def test_a_transport_that_does_not_exist_is_reported(unchecked, monkeypatch, capfd, value, count):
+    monkeypatch.setenv(transport.VARIABLE, value)
+    assert all(transport.usable_rcl(unchecked) for _ in range(2))
+    log = capfd.readouterr().err
+    assert log.count(f'{transport.VARIABLE}={value!r} has no effect. Remedy') == count
+
+
 def test_detects_other_structure_layouts_before_use(rcl):
     class Wider(ctypes.Structure):
         _fields_ = [

@@ -161,8 +161,12 @@ def usable_rcl(node: Node) -> Rcl | None:
     """Return rcl if messages can bypass rclpy, else None with a warning; checked per context."""
     with _lock:
         if node.context not in checked:
-            rcl, why = None, f'{VARIABLE}=rclpy'
-            if os.environ.get(VARIABLE) != 'rclpy':
+            rcl, why, asked = None, f'{VARIABLE}=rclpy', os.environ.get(VARIABLE, '')
+            if asked not in ('', 'dds', 'rclpy'):
+                node.get_logger().warning(
+                    f'{VARIABLE}={asked!r} has no effect. Remedy: Set it to dds or rclpy.'
+                )
+            if asked != 'rclpy':
                 try:
                     rcl = Rcl()
                     check_transport(rcl, node.context)
