@@ -3,6 +3,7 @@
 from contextlib import closing, suppress
 import fcntl
 from functools import partial
+import gc
 import os
 from pathlib import Path
 from queue import Empty, Queue
@@ -12,19 +13,23 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
 from rclpy.exceptions import InvalidHandle
+from sensor_msgs.msg import Image
 
-from support.dds import Camera, Inbox, number_of
+from support.dds import RELIABLE, Camera, Inbox, number_of
 from support.shared_images import NBYTES, listen_elsewhere
 from support.waiting import DEADLINE_SECONDS, wait_until
 from trt_ros.errors import BadFrameError
 from trt_ros.ros.dds import shared_receiver
 from trt_ros.ros.dds.memory import Pool, allocate_shared, map_shared, pool_memory_of
+from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.dds.shared_memory import NOTICE, NUMBER, SharedPublisher, address
 from trt_ros.ros.dds.shared_receiver import SharedReceiver
+from trt_ros.ros.dds.transport import subscribe_serialized
 
 
 @pytest.fixture
@@ -200,12 +205,13 @@ def test_the_end_of_the_context_ends_the_thread_of_a_publisher(unchecked, subscr
 def test_images_after_one_that_could_not_be_taken_arrive_until_the_node_is_destroyed(
     node, subscribe, camera, capfd
 ):
-    inbox, errors = Inbox(), {1002: ValueError('an odd image'), 1004: InvalidHandle('gone')}
+    # Not errors themselves, whose tracebacks would keep their images.
+    inbox, errors = Inbox(), {1002: ValueError, 1004: InvalidHandle}
 
     def receive(message):
         number = number_of(message)
         if number in errors:
-            raise errors[number]
+            raise errors[number]('an odd image')
         inbox(message)
 
     subscription = subscribe(node, receive)
@@ -218,6 +224,19 @@ def test_images_after_one_that_could_not_be_taken_arrive_until_the_node_is_destr
     camera.send(1004)
     thread.join(DEADLINE_SECONDS)
     assert not thread.is_alive()
+
+
+def test_an_image_that_its_receiver_keeps_does_not_keep_the_receiver(node, camera):
+    inbox = Inbox()
+    subscription = subscribe_serialized(node, Image, 'images', RELIABLE, MessageCallbacks(inbox))
+    camera.settle(inbox)
+    camera.send(7)
+    assert is_shared(inbox.wait(1)[0])
+    subscription.close()
+    kept = weakref.ref(inbox)
+    del inbox, subscription
+    gc.collect()
+    assert kept() is None
 
 
 def test_dds_alone_on_request(node, subscribe, other):

@@ -177,6 +177,7 @@ class _Lender:
         with suppress(OSError):
             self.connection.shutdown(socket.SHUT_RDWR)
         self.is_open = False
+        self._on_memory = lambda memory: None  # A kept message keeps no subscription.
         self._memory.clear()
         self._forget_places()
         if self._is_on:
