@@ -163,21 +163,28 @@ _MAX_NBYTES = 1 << 30
 _DIGEST_NBYTES = 32
 
 
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield the path of a file that replaces `path` at the end; an exception deletes it."""
+    part = path.with_name(f'.{path.name}.{os.getpid()}.{threading.get_native_id()}{PART}')
+    try:
+        yield part
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
 def write_atomically(
     path: Path, source: IO[bytes], sync: Callable[[int], None] = os.fsync
 ) -> None:
     """Write the rest of `source` to `path` and to the disk: completely or not at all."""
     from shutil import copyfileobj
 
-    part = path.with_name(f'.{path.name}.{os.getpid()}.{threading.get_native_id()}{PART}')
-    try:
-        with os.fdopen(os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), 'wb') as file:
-            copyfileobj(source, file, 1 << 20)
-            file.flush()
-            sync(file.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    flags = os.O_CREAT | os.O_WRONLY | os.O_TRUNC
+    with replacing(path) as part, os.fdopen(os.open(part, flags, 0o600), 'wb') as file:
+        copyfileobj(source, file, 1 << 20)
+        file.flush()
+        sync(file.fileno())
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         sync(folder)

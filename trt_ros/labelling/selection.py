@@ -16,7 +16,7 @@ from trt_ros.errors import ParameterError
 from trt_ros.labelling.coco import CocoLabels
 from trt_ros.labelling.results import ImageHeader
 from trt_ros.labelling.task import SelectionOptions
-from trt_ros.regular_file import PART
+from trt_ros.regular_file import replacing
 from trt_ros.results.base import Result
 from trt_ros.results.boxes import Objects
 from trt_ros.runtime.options import LabeledOptions
@@ -153,9 +153,8 @@ def merge_selection(path: Path, target: Path, budget: int) -> None:
         for each in mine:
             annotations.append({**each, 'id': len(annotations) + 1, 'image_id': number})
     content['info']['trt_ros'].pop('recording', None)  # There are several.
-    part = target.with_name(f'.{target.name}{PART}')
-    part.write_text(json.dumps({**content, 'images': images, 'annotations': annotations}))
-    part.replace(target)
+    with replacing(target) as part:
+        part.write_text(json.dumps({**content, 'images': images, 'annotations': annotations}))
     for image, _ in order[budget:]:
         (target.parent / image['file_name']).unlink()
     path.unlink()

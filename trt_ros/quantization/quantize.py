@@ -7,7 +7,6 @@ import hashlib
 from itertools import islice
 import json
 import math
-import os
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from trt_ros.quantization.layers import FORMATS, QuantNetwork
 from trt_ros.quantization.options import QuantOptions
 from trt_ros.quantization.result_agreement import Evaluation, FrameNetwork, ResultAgreement
 from trt_ros.quantization.search import LayerSearch
-from trt_ros.regular_file import check_output_file, writing
+from trt_ros.regular_file import check_output_file, replacing, writing
 from trt_ros.runtime.cpu.checked_runner import CheckedRunner
 from trt_ros.runtime.fitting import ResolvedModel, resolve
 from trt_ros.runtime.options import PipelineOptions
@@ -276,13 +275,8 @@ def _key(
 
 def _write(model: Any, output: Path) -> None:
     onnx.checker.check_model(model)
-    part = output.with_name(f'.{output.name}.part')
-    try:
-        with writing(output, 'Choose another folder.'):
-            onnx.save(model, str(part))
-            os.replace(part, output)
-    finally:
-        part.unlink(missing_ok=True)
+    with writing(output, 'Choose another folder.'), replacing(output) as part:
+        onnx.save(model, str(part))
 
 
 def limited(frames: Iterator[Frame], count: int, limit: int) -> Iterator[Frame]:

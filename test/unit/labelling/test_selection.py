@@ -130,6 +130,7 @@ def test_a_full_disk_leaves_the_selection_of_earlier_recordings(tmp_path, monkey
     with pytest.raises(OSError, match='No space left'):
         merge_selection(own, target, 5)
     assert target.read_text() == own.read_text() == empty
+    assert {*tmp_path.iterdir()} == {target, own.parent}
     monkeypatch.undo()
     merge_selection(own, target, 5)
     assert not own.exists() and [each.name for each in tmp_path.iterdir() if each.is_file()] == [
