@@ -12,8 +12,9 @@ from trt_ros.regular_file import read_regular
 
 MAX_NBYTES = 1 << 24  # Of a file beside a model, such as the vocabulary of a tokenizer.
 OPENVINO = 'model_info '  # Begin of its keys.
-#: Minimum and maximum of the numbers of preprocessing, as of the options of these names.
-_RANGES = {
+#: Minimum and maximum of the numbers of preprocessing: of the options of these names, which a test
+#: keeps equal.
+RANGES = {
     'mean': (-1e6, 1e6),
     'std': (1e-6, 1e6),
     'scale': (1e-6, 1e6),
@@ -82,8 +83,8 @@ def _values(name: str, text: str) -> Any:
 
 def _checked(values: dict[str, Any]) -> dict[str, Any]:
     """Return preprocessing; raise ValueError for numbers that none has, such as NaN."""
-    for name in _RANGES.keys() & values.keys():
-        low, high = _RANGES[name]
+    for name in RANGES.keys() & values.keys():
+        low, high = RANGES[name]
         numbers = values[name] if isinstance(values[name], tuple) else (values[name],)
         if not all(low <= number <= high for number in numbers):
             raise ValueError(f'{name} is {values[name]}')

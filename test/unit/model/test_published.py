@@ -9,7 +9,8 @@ import yaml
 
 from support.save_network import save_network
 from trt_ros.engine.options import BuildOptions
-from trt_ros.model.published import read_published
+from trt_ros.model.published import RANGES, read_published
+from trt_ros.parameter_field import specifications
 from trt_ros.results.labels import class_names
 from trt_ros.runtime.gpu.profile import with_published_size
 from trt_ros.runtime.options import ModelOptions
@@ -222,3 +223,9 @@ def test_a_pipeline_takes_and_tells_what_is_published_unless_options_say_otherwi
         assert with_published_size(build, Path(path)) is build
     (tmp_path / 'preprocessor_config.json').unlink()
     assert with_published_size(None, Path(path)) is None
+
+
+def test_numbers_have_the_ranges_of_the_options():
+    ranges = {name: specifications(ModelOptions)[name].between for name in RANGES}
+    assert ranges.pop('pad_value') == (-1, 255)  # -1 is the family's.
+    assert {**ranges, 'pad_value': (0, 255)} == RANGES
